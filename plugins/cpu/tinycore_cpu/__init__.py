@@ -1,0 +1,1 @@
+"""The CPU device of tinycore, with the LLVM and CLANG renderers."""

@@ -1,0 +1,1 @@
+"""tinycore: a tensor compiler whose core knows no hardware."""
