@@ -1,0 +1,49 @@
+"""On which device a tensor-graph node's value lives, cached on the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+_NOWHERE: Any = False  # cached answer for nodes below which no device is named
+
+
+def device_of(u: UOp) -> str | tuple[str, ...] | None:
+    """The device of `u`; None when nothing below names one (constants, index arithmetic)."""
+    if u._device is None:
+        _fill(u)
+    found = u._device
+    return None if found is _NOWHERE else found
+
+
+def _fill(root: UOp) -> None:
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node._device is not None:
+            stack.pop()
+            continue
+        op = node.op
+        if op is Ops.DEVICE:
+            node._device = node.arg
+        elif op is Ops.PARAM:
+            node._device = node.arg.device or _NOWHERE
+        elif op is Ops.COPY or op is Ops.BUFFER:
+            node._device = node.src[1].arg
+        else:
+            waiting = None
+            answer: Any = _NOWHERE
+            for s in node.src:
+                if s._device is None:
+                    waiting = s
+                    break
+                if s._device is not _NOWHERE:
+                    answer = s._device
+                    break
+            if waiting is not None:
+                stack.append(waiting)
+                continue
+            node._device = answer
+        stack.pop()

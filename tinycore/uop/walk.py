@@ -1,0 +1,74 @@
+"""Walks over a graph that no depth can break: topological order, substitution, consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tinycore.uop.node import UOp
+
+
+def toposort(
+    root: UOp | Iterable[UOp], gate: Callable[[UOp], bool] | None = None
+) -> dict[UOp, None]:
+    """All nodes below `root` in an order with sources first, `root` last.
+
+    A node for which `gate` is False is left out, and so is what only it leads to.
+    """
+    out: dict[UOp, None] = {}
+    stack: list[tuple[UOp, bool]] = (
+        [(root, False)] if isinstance(root, UOp) else [(r, False) for r in reversed(list(root))]
+    )
+    while stack:
+        node, expanded = stack.pop()
+        if node in out:
+            continue
+        if expanded or not node.src:
+            if expanded or gate is None or gate(node):
+                out[node] = None
+            continue
+        if gate is not None and not gate(node):
+            continue
+        stack.append((node, True))
+        for s in reversed(node.src):
+            if s not in out:
+                stack.append((s, False))
+    return out
+
+
+def consumers(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """For every node of `order` the nodes of it that read it, in that order, without repeats."""
+    out: dict[UOp, list[UOp]] = {}
+    for u in order:
+        out.setdefault(u, [])
+        for s in dict.fromkeys(u.src):
+            out.setdefault(s, []).append(u)
+    return out
+
+
+def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """`root` with every key of `mapping` replaced; replacements are not searched again."""
+    if not mapping:
+        return root
+    wanted = 0
+    for k in mapping:
+        wanted |= 1 << k.op
+    done: dict[UOp, UOp] = dict(mapping)
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        if not node.mask & wanted:
+            done[node] = node
+            stack.pop()
+            continue
+        missing = [s for s in node.src if s not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        src = tuple([done[s] for s in node.src])
+        same = all([a is b for a, b in zip(src, node.src, strict=True)])
+        done[node] = node if same else UOp(node.op, node.dtype, src, node.arg, node.tag)
+        stack.pop()
+    return done[root]
