@@ -46,6 +46,10 @@ class ArgumentTypeError(TinycoreError, TypeError):
     """An argument has a type that is not allowed."""
 
 
+class ReadOnlyError(TinycoreError, AttributeError):
+    """Something was assigned that can only be read."""
+
+
 class GradientError(TinycoreError, RuntimeError):
     """A gradient was asked for that does not exist."""
 
