@@ -300,6 +300,28 @@ def getenv(name: str, default: Any = 0) -> Any:
     return text
 
 
+def cache_directory() -> str:
+    """The folder of the disk cache: TINYCORE_CACHE, else CACHEDB, else the user's cache folder."""
+    for name in ("TINYCORE_CACHE", "CACHEDB"):
+        text = os.environ.get(name)
+        if text:
+            return os.path.abspath(os.path.expanduser(text))
+    if sys.platform == "darwin":
+        fallback = "~/Library/Caches"
+    elif os.name == "nt":
+        fallback = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        fallback = "~/.cache"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification has relative paths ignored.
+    return os.path.join(os.path.expanduser(base if os.path.isabs(base) else fallback), "tinycore")
+
+
+def cache_limit() -> int:
+    """The size in bytes that the disk cache is kept under: TINYCORE_CACHE_SIZE, else 1 GiB."""
+    return int(getenv("TINYCORE_CACHE_SIZE", 1 << 30))
+
+
 def context_names() -> list[str]:
     """The names that Context accepts, sorted."""
     return sorted(_variables)

@@ -156,17 +156,16 @@ class DeviceRegistry:
 
         A device that cannot be used is left out; `python -m tinycore devices` says why.
         """
-        from tinycore.plugin.registry import installed
+        from tinycore.plugin.default import loadable_devices
 
         names = []
-        for name in installed("device"):
-            try:
-                handle = self[name]
-            except TinycoreError as error:
-                log.debug("device %s is not available: %s", name, error)
+        for spec, _ in loadable_devices():
+            if "storage" in spec.capabilities:
                 continue
-            if "storage" not in handle._opened.spec.capabilities:
-                names.append(handle.name)
+            try:
+                names.append(self[spec.name].name)
+            except TinycoreError as error:
+                log.debug("device %s is not available: %s", spec.name, error)
         return sorted(set(names))
 
     def opened(self) -> list[str]:
@@ -185,6 +184,8 @@ class DeviceRegistry:
                 if opened.spec.name != device:  # an alias: the same object as under its own name
                     canonical = canonical.replace(device, opened.spec.name, 1)
                 handle = OpenedDeviceHandle(canonical, asked, opened)
+                if asked.renderer and "storage" not in opened.spec.capabilities:
+                    handle.renderer  # noqa: B018  # a renderer that is named fails here, not later
                 self._handles[canonical, dev] = handle
             self._handles[name, dev] = handle
         return handle
@@ -228,16 +229,14 @@ class DeviceRegistry:
         for spec in default_candidates():
             try:
                 return self[spec.name].name
-            except DeviceUnavailableError as error:
-                reasons.append(f"{spec.name}: {error}")
             except TinycoreError as error:
-                # A fault, not an absence: said aloud, since another device is used instead.
                 reasons.append(f"{spec.name}: {error}")
-                warnings.warn(
-                    f"device {spec.name} is left out of the choice of a default: {error}",
-                    PluginWarning,
-                    stacklevel=2,
-                )
+                if not _is_absence(error):  # a fault is said aloud, since another device is used
+                    warnings.warn(
+                        f"device {spec.name} is left out of the choice of a default: {error}",
+                        PluginWarning,
+                        stacklevel=2,
+                    )
         lines = "".join(f"\n  {reason}" for reason in reasons)
         raise DeviceUnavailableError(
             f"no device can be used as default; name one with DEV=NAME, or install one: "
@@ -250,6 +249,14 @@ class DeviceRegistry:
 
             refuse_old_spellings(os.environ, DEV.targets)
             self._environment_checked = True
+
+
+def _is_absence(error: TinycoreError) -> bool:
+    if isinstance(error, DeviceUnavailableError):
+        return True
+    return isinstance(error, ExceptionGroup) and all(
+        isinstance(inner, DeviceUnavailableError) for inner in error.exceptions
+    )
 
 
 def _canonical_name(device: str) -> str:

@@ -13,15 +13,16 @@ from tinycore.plugin import builtin
 from tinycore.plugin.known import FIRST_PARTY
 from tinycore.plugin.open import spec_of
 from tinycore.plugin.registry import installed, provider_of
+from tinycore.plugin.scan import Provider
 from tinycore.plugin.specs import DeviceSpec
 
 _warned: set[str] = set()
 
 
-def default_candidates() -> list[DeviceSpec]:
-    """The devices that may become the default, best first. Loads the plugin of each device; one
-    that fails gives one PluginWarning and is left out."""
-    ranked: list[tuple[int, int, str, DeviceSpec]] = []
+def loadable_devices() -> list[tuple[DeviceSpec, Provider]]:
+    """Every installed device whose plugin loads, by name. Each plugin that does not gives one
+    PluginWarning and is left out."""
+    found: list[tuple[DeviceSpec, Provider]] = []
     for name in installed("device"):
         try:
             provider = provider_of(f"device.{name}")
@@ -33,7 +34,16 @@ def default_candidates() -> list[DeviceSpec]:
             continue
         except SelectionError:
             continue  # spec_of has warned
-        if spec.default_priority > 0 and spec.name == name:
+        if spec.name == name:  # an alias is the same device again
+            found.append((spec, provider))
+    return found
+
+
+def default_candidates() -> list[DeviceSpec]:
+    """The devices that may become the default, best first."""
+    ranked: list[tuple[int, int, str, DeviceSpec]] = []
+    for spec, provider in loadable_devices():
+        if spec.default_priority > 0:
             key = provider.distribution.key
             tier = 2 if key == builtin.DISTRIBUTION else 0 if key in FIRST_PARTY else 1
             ranked.append((tier, -spec.default_priority, spec.name, spec))

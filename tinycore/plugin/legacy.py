@@ -46,8 +46,10 @@ def refuse_old_spellings(
     if found:
         dev = str_of_dev(entries)
         written = dev if _PLAIN.match(dev) else f"'{dev}'"
-        old = " and ".join(found)
-        raise OldSpellingError(f"{old} is the old spelling: unset it and use DEV={written}")
+        what = (
+            "is the old spelling: unset it" if len(found) == 1 else "are old spellings: unset them"
+        )
+        raise OldSpellingError(f"{' and '.join(found)} {what} and use DEV={written}")
 
 
 def _old_variables(name: str, environment: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:

@@ -74,7 +74,7 @@ def open_device(target: Target) -> OpenedDevice:
     Raises: one of the SelectionErrors, saying which of the five states the device is in.
     """
     prefix = f"DEV={target}: "
-    spec, provider = device_spec(target.device, prefix)
+    spec, provider = device_spec(target, prefix)
     target = replace(target, device=spec.name)
     if not spec.interfaces and not spec.accepts:
         if target.interface:
@@ -110,7 +110,7 @@ def select_renderer(target: Target) -> Any:
     Nothing is opened: this is all that compiling for a device takes.
     """
     prefix = f"DEV={target}: "
-    device, provider = device_spec(target.device, prefix)
+    device, provider = device_spec(target, prefix)
     target = replace(target, device=device.name)
     if target.renderer:
         found = _find_renderer(device, target.renderer, prefix)
@@ -137,9 +137,9 @@ def select_renderer(target: Target) -> Any:
     )
 
 
-def device_spec(name: str, prefix: str = "") -> tuple[DeviceSpec, Provider]:
-    """What the plugin of device `name` declares of it, loaded but not opened."""
-    provider = device_provider(name, prefix)
+def device_spec(target: Target, prefix: str = "") -> tuple[DeviceSpec, Provider]:
+    """What the plugin of the target's device declares of it, loaded but not opened."""
+    provider = device_provider(target, prefix)
     return spec_of(provider, prefix), provider
 
 

@@ -19,9 +19,16 @@ from tinycore.errors import (
     UnknownRendererError,
 )
 from tinycore.plugin.environment import chosen_provider, is_allowed
-from tinycore.plugin.known import FIRST_PARTY, KNOWN_DEVICES, known_interfaces, known_renderers
+from tinycore.plugin.known import (
+    FIRST_PARTY,
+    KNOWN_DEVICES,
+    KnownDevice,
+    known_interfaces,
+    known_renderers,
+)
 from tinycore.plugin.load import other_major
 from tinycore.plugin.scan import Provider, Scan, scan
+from tinycore.target import Target
 
 
 def provider_of(full_name: str) -> Provider | None:
@@ -73,12 +80,13 @@ def installed(kind: str, device: str | None = None) -> list[str]:
     return sorted(names)
 
 
-def device_provider(name: str, prefix: str) -> Provider:
-    """The provider of a device that was asked for by name.
+def device_provider(target: Target, prefix: str) -> Provider:
+    """The provider of the device that `target` names.
 
     Raises: UnknownDeviceError, DeviceNotInstalledError, IncompatiblePluginError and what
     `provider_of` raises, each text begun by `prefix`.
     """
+    name = target.device
     provider = provider_of(f"device.{name}")
     if provider is not None:
         return provider
@@ -89,6 +97,7 @@ def device_provider(name: str, prefix: str) -> Provider:
             raise IncompatiblePluginError(f"{prefix}{other_major(other).reason}")
     known = KNOWN_DEVICES.get(name)
     if known is not None:
+        _raise_if_mistyped(known, target, prefix)
         text = f"{prefix}no installed package provides device {name}. "
         if known.distribution is None:
             raise DeviceNotInstalledError(text + "The name is known, but no package is published")
@@ -99,6 +108,17 @@ def device_provider(name: str, prefix: str) -> Provider:
     near = suggest(name, {*names, *KNOWN_DEVICES})
     hint = f" Did you mean {near}?" if near else ""
     raise UnknownDeviceError(f"{prefix}unknown device {name}.{hint} Installed: {', '.join(names)}")
+
+
+def _raise_if_mistyped(known: KnownDevice, target: Target, prefix: str) -> None:
+    """A wrong interface or renderer of a device that is not installed is said before that."""
+    interface, renderer = target.interface, target.renderer
+    if interface and interface.upper() not in known.interfaces:
+        if interface_provider(known.name, interface) is None:
+            raise unknown_interface(known.name, interface, (), prefix)
+    if renderer and "." not in renderer and renderer not in known.renderers:
+        if renderer_provider(known.name, renderer) is None:
+            raise unknown_renderer(known.name, renderer, (), prefix)
 
 
 def interface_provider(device: str, name: str) -> Provider | None:
