@@ -35,6 +35,9 @@ _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _TOUCH_AFTER_S = 3600.0
 _PRUNE_TO = 0.8
+_PRUNE_EVERY_S = 86400.0
+_STAMP = ".pruned"
+_BLOCK_BYTES = 4096
 _CHECKS_PER_LIMIT = 16
 
 
@@ -49,7 +52,8 @@ class DiskCache:
         self._is_ready = False
         self._is_dead = False
         self._can_write = True
-        self._unchecked_bytes = limit_bytes  # so that the first put looks at what is there
+        self._unchecked_bytes = 0
+        self._has_put = False
 
     def get(self, table: str, key: bytes | str) -> bytes | None:
         """What was put under `key`, or None."""
@@ -97,6 +101,8 @@ class DiskCache:
         with self._lock:
             self._unchecked_bytes += len(value) + _HEADER_BYTES
             must_check = self._unchecked_bytes * _CHECKS_PER_LIMIT > self._limit
+            must_check = must_check or (not self._has_put and self._is_prune_due())
+            self._has_put = True
             if must_check:
                 self._unchecked_bytes = 0
         if must_check:
@@ -113,6 +119,7 @@ class DiskCache:
         """Deletes the least recently used entries where the folder is above its limit, and what
         writers that were killed left behind."""
         now = time.time()
+        self._stamp()
         entries: list[tuple[float, int, str]] = []
         total = 0
         for entry in self._files():
@@ -120,12 +127,15 @@ class DiskCache:
                 held = entry.stat()
             except OSError:
                 continue  # another process was faster
+            if entry.name == _STAMP:
+                continue
             if entry.name.startswith("."):
                 if now - held.st_mtime > _TOUCH_AFTER_S:
                     self._remove(Path(entry.path))
                 continue
-            total += held.st_size
-            entries.append((held.st_mtime, held.st_size, entry.path))
+            size = -(-held.st_size // _BLOCK_BYTES) * _BLOCK_BYTES
+            total += size
+            entries.append((held.st_mtime, size, entry.path))
         if total <= self._limit:
             return
         entries.sort()
@@ -134,6 +144,20 @@ class DiskCache:
                 break
             self._remove(Path(path))
             total -= size
+
+    def _is_prune_due(self) -> bool:
+        """True once a day, over all processes: looking at every entry takes its time."""
+        try:
+            return time.time() - (self._folder / _STAMP).stat().st_mtime > _PRUNE_EVERY_S
+        except OSError:
+            self._stamp()
+            return False
+
+    def _stamp(self) -> None:
+        try:
+            (self._folder / _STAMP).touch(mode=0o600)
+        except OSError:
+            return  # read-only: then nothing is put and nothing pruned either
 
     def _path(self, table: str, raw_key: bytes) -> Path:
         if not _TABLE.match(table):
@@ -216,10 +240,18 @@ def _digest(raw_key: bytes, value: bytes) -> bytes:
     return state.digest()
 
 
-@functools.cache
+_default: DiskCache | None = None
+_default_lock = threading.Lock()
+
+
 def default_cache() -> DiskCache:
-    """The cache of this user."""
-    return DiskCache(cache_directory(), cache_limit())
+    """The cache of this user; one object, so that it warns once."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = DiskCache(cache_directory(), cache_limit())
+    return _default
 
 
 def get(table: str, key: bytes | str) -> bytes | None:

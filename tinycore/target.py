@@ -141,8 +141,10 @@ def _parse_entry(text: str, entry: str, offset: int) -> Target:
         field, inside, what = problem
         if field == "renderer" and renderer.isdigit() and device:
             name = device.upper()
-            what = f"{name} has no renderer {renderer!r}; a device index is written DEV=:{renderer}+{name}"
-            raise TargetError(f"{what}\n{_caret(text, at[field])}")
+            raise TargetError(
+                f"{name} has no renderer {renderer!r}; "
+                f"a device index is written DEV=:{renderer}+{name}\n{_caret(text, at[field])}"
+            )
         if field == "interface" and interface.isdigit():
             what = f"an index is written ':{interface}+{device.upper()}'"
         raise _error(text, at[field] + inside, what)

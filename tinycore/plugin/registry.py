@@ -112,13 +112,13 @@ def device_provider(target: Target, prefix: str) -> Provider:
 
 def _raise_if_mistyped(known: KnownDevice, target: Target, prefix: str) -> None:
     """A wrong interface or renderer of a device that is not installed is said before that."""
-    interface, renderer = target.interface, target.renderer
-    if interface and interface.upper() not in known.interfaces:
-        if interface_provider(known.name, interface) is None:
-            raise unknown_interface(known.name, interface, (), prefix)
-    if renderer and "." not in renderer and renderer not in known.renderers:
-        if renderer_provider(known.name, renderer) is None:
-            raise unknown_renderer(known.name, renderer, (), prefix)
+    device, interface, renderer = known.name, target.interface, target.renderer
+    is_known = not interface or interface.upper() in known.interfaces
+    if not is_known and interface_provider(device, interface) is None:
+        raise unknown_interface(device, interface, (), prefix)
+    is_known = not renderer or "." in renderer or renderer in known.renderers
+    if not is_known and renderer_provider(device, renderer) is None:
+        raise unknown_renderer(device, renderer, (), prefix)
 
 
 def interface_provider(device: str, name: str) -> Provider | None:
