@@ -23,13 +23,12 @@ from tinycore.errors import (
     IncompatibleRendererError,
     InvalidPluginError,
     ProviderError,
-    TinycoreError,
 )
 from tinycore.plugin.environment import is_allowed
-from tinycore.plugin.load import LoadFailure, load, other_major
+from tinycore.plugin.load import DETAILS, LoadFailure, load, other_major
 from tinycore.plugin.open import OpenedDevice, open_device, select_renderer, spec_of
 from tinycore.plugin.registry import provider_of
-from tinycore.plugin.scan import Distribution, Provider, scan
+from tinycore.plugin.scan import Problem, Provider, scan
 from tinycore.plugin.specs import HOST_API
 from tinycore.target import Target
 
@@ -165,7 +164,7 @@ def _row(provider: Provider, archs: dict[str, str]) -> Row:
     api = f"{low[0]}.{low[1]}" + (f"–{high[0]}.{high[1]}" if high != low else "")
     try:
         arch, reason = _try(provider, archs)
-    except TinycoreError as error:
+    except Exception as error:  # the table shows every fault, whatever its class
         return _make(provider, _status(error), _reason(error), api=api)
     return _make(provider, "ok", reason, arch=arch, api=api)
 
@@ -199,7 +198,7 @@ def _close(opened: OpenedDevice) -> None:
     opened.driver.close()
 
 
-def _status(error: TinycoreError) -> str:
+def _status(error: BaseException) -> str:
     if isinstance(error, ExceptionGroup):
         statuses = {_status(inner) for inner in error.exceptions}
         return "failed" if "failed" in statuses else "unavailable"
@@ -219,7 +218,7 @@ def _status(error: TinycoreError) -> str:
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     start, _, rest = text.partition(": ")
-    return rest if start.startswith("DEV=") else text
+    return (rest if start.startswith("DEV=") else text).removesuffix(f". {DETAILS}")
 
 
 def _make(provider: Provider, status: str, reason: str, arch: str = "", api: str = "") -> Row:
@@ -241,5 +240,16 @@ def _make(provider: Provider, status: str, reason: str, arch: str = "", api: str
     )
 
 
-def _problem_row(distribution: Distribution, status: str, entry: str, reason: str) -> Row:
-    return Row("", "", "", "", distribution.name, distribution.version, status, reason, path=entry)
+def _problem_row(problem: Problem) -> Row:
+    found = problem.distribution
+    return Row(
+        device="",
+        interface="",
+        renderer="",
+        arch="",
+        distribution=found.name,
+        version=found.version,
+        status=problem.status,
+        reason=problem.reason,
+        path=found.path,
+    )
