@@ -91,10 +91,7 @@ def device_rows() -> list[Row]:
         rows.append(_row(provider, archs))
     for provider in found.other_majors:
         rows.append(_make(provider, "incompatible-api", other_major(provider).reason))
-    for problem in found.problems:
-        rows.append(
-            _problem_row(problem.distribution, problem.status, problem.entry, problem.reason)
-        )
+    rows += map(_problem_row, found.problems)
     return rows
 
 

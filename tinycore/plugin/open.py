@@ -59,7 +59,7 @@ class NoCandidateError(SelectionError, ExceptionGroup[Exception]):
     code = "TC-P17"
 
     def __new__(cls, title: str, errors: Sequence[Exception]) -> Self:
-        return super().__new__(cls, title, errors)
+        return ExceptionGroup.__new__(cls, title, errors)
 
     def derive(self, excs: Sequence[Exception]) -> NoCandidateError:  # type: ignore[override]
         return NoCandidateError(self.message, excs)
@@ -146,18 +146,14 @@ def device_spec(target: Target, prefix: str = "") -> tuple[DeviceSpec, Provider]
 def spec_of(provider: Provider, prefix: str = "", is_named: bool = True) -> Any:
     """The spec behind an entry point. Raises the provider's error where it fails to load."""
     try:
-        specs = load_specs(provider)
+        for spec in load_specs(provider):
+            if _answers_to(spec, provider):
+                return spec
+        raise LoadFailure("invalid", f"{provider.value} does not declare {provider.full_name}")
     except LoadFailure as failure:
         if not is_named:
             warn_once(provider, failure)
         raise named_error(provider, failure, prefix) from failure.__cause__
-    for spec in specs:
-        if _answers_to(spec, provider):
-            return spec
-    raise InvalidPluginError(
-        f"{prefix}{provider.distribution} failed to load (its entry point {provider.entry_name} "
-        f"promises what {provider.value} does not declare). {DETAILS}"
-    )
 
 
 def import_string(text: str) -> Any:
