@@ -1,0 +1,618 @@
+"""Stage kernels: the tensor graph is cut into kernels, views become index arithmetic.
+
+Reads: a parameterised tensor graph.
+Writes: a list of `Kernel`: a SINK over kernel-local PARAMs with the storage each stands for, or a
+copy between devices; and where each output lies.
+Keeps: the value of every output.
+
+How: one walk from the outputs back to the inputs carries, for every node, the set of its uses:
+which kernel reads it, at which index. When a node is reached all its readers are known, so whether
+it gets a buffer (`fusion`) is decided there, once. A second walk, inputs first, builds the
+expression of each use from those of its sources. Both are linear in nodes times uses.
+
+    ADD(a, b) -> REDUCE_AXIS(ADD, 0)   becomes
+    SINK(END(STORE(INDEX(PARAM 0, 0), REDUCE(ADD(LOAD(PARAM 1, r0), LOAD(PARAM 2, r0)), r0))))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tinycore.dtype import DType, dtypes
+from tinycore.errors import TinycoreError
+from tinycore.schedule.fusion import Cost, Scope, costs, realize_elementwise, realize_reduce
+from tinycore.schedule.indexing import (
+    ZERO,
+    Index,
+    both,
+    flatten,
+    source_index,
+    within,
+)
+from tinycore.schedule.light_index import LightIndex
+from tinycore.uop.args import ParamArg, RangeArg
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import AxisType, GroupOp, Ops
+from tinycore.uop.place import device_of
+from tinycore.uop.shape import filled_arg, numel_of, shape_of
+from tinycore.uop.symbolic import simplify_with
+from tinycore.uop.walk import toposort
+
+_WEAK, _BOOL, _VOID = dtypes.weakint, dtypes.bool, dtypes.void
+_ELEMENTWISE, _MOVEMENT = GroupOp.Elementwise, GroupOp.Movement
+_PASS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.CONTIGUOUS})
+
+
+class ScheduleError(TinycoreError, ValueError):
+    """A graph that cannot be scheduled as it was written."""
+
+
+class Use(NamedTuple):
+    """One way a kernel reads a node. `version` is the AFTER it was read through, if any."""
+
+    kernel: int
+    index: Index
+    valid: UOp | None
+    version: UOp | None
+
+
+class Storage(NamedTuple):
+    """Part of an input or of a buffer to be made. Units: `offset` bytes, `size` elements."""
+
+    slot: int
+    dtype: DType
+    size: Any
+    offset: Any
+    version: UOp | None
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One item of work. `ast` is a SINK, or None for a copy of args[1] into args[0]."""
+
+    number: int
+    node: UOp
+    device: str
+    shape: tuple[Any, ...] = ()
+    index: Index = ()
+    ranges: tuple[UOp, ...] = ()
+    axes: int = 0
+    reduces: int = 0
+    ast: UOp | None = None
+    args: list[UOp] = field(default_factory=list)  # PARAM or BUFFER_VIEW per kernel argument
+    reads: set[tuple[int, UOp | None]] = field(default_factory=set)
+    write: int = -1  # the slot written
+    overwrites: UOp | None = None  # the version that a STORE replaces
+    makes: UOp | None = None  # the STORE node, for writes into an existing buffer
+
+    def new_range(self, size: Any, kind: AxisType) -> UOp:
+        end = size if isinstance(size, UOp) else UOp(Ops.CONST, _WEAK, (), size)
+        out = UOp(Ops.RANGE, _WEAK, (end,), RangeArg((self.axes,), kind))
+        self.axes += 1
+        return out
+
+    def indices(self, shape: tuple[Any, ...], kind: AxisType) -> Index:
+        return tuple(
+            [ZERO if isinstance(s, int) and s == 1 else self.new_range(s, kind) for s in shape]
+        )
+
+
+class KernelGraph(NamedTuple):
+    """The kernels of one schedule; slots from `inputs` on are buffers to be made."""
+
+    kernels: list[Kernel]
+    outputs: tuple[UOp, ...]  # storage of each output: PARAM or BUFFER_VIEW
+    params: dict[int, UOp]  # slot -> PARAM
+    versions: dict[int, UOp]  # tag on a kernel argument -> the AFTER it was read through
+
+
+def cut_kernels(sink: UOp) -> KernelGraph:
+    """The kernels that compute the sources of `sink`.  Raises: ScheduleError."""
+    return _Cutter(sink).run()
+
+
+def _empty(shape: tuple[Any, ...]) -> bool:
+    return any([isinstance(s, int) and s == 0 for s in shape])
+
+
+class _Cutter:
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.order = list(toposort(sink))
+        self.cost, cuts = costs(self.order)
+        self.uses: dict[UOp, dict[Use, Scope]] = {}
+        self.sources: dict[tuple[UOp, Use], tuple[Any, ...]] = {}
+        self.own: dict[UOp, Use] = {}  # root -> the use under which its kernel computes it
+        self.roots: dict[UOp, Kernel] = {}
+        self.kernels: list[Kernel] = []
+        self.forced: set[UOp] = cuts
+        self.needed: set[UOp] = set()  # STOREs to be run
+        self.params: dict[int, UOp] = {}
+        self.slots: dict[UOp, int] = {}
+        for u in self.order:
+            if u.op is Ops.PARAM:
+                self.params[u.arg.slot] = u
+                self.slots[u] = u.arg.slot
+        self.next_slot = 1 + max(self.params, default=-1)
+        self.light = LightIndex(self)
+        self.values: dict[tuple[UOp, Use | None], UOp] = {}
+        self.versions: dict[UOp, int] = {}
+
+    # --- buffers
+
+    def device(self, u: UOp) -> str:
+        found = device_of(u)
+        if found is None:
+            raise ScheduleError(
+                f"{u.op.name} of shape {shape_of(u)} names no device; make constants with a device"
+            )
+        if isinstance(found, tuple):
+            raise ScheduleError(f"a value on several devices {found} reached one kernel")
+        return found
+
+    def buffer_of(self, u: UOp) -> UOp:
+        """The PARAM that stands for the storage of `u`, made when first asked for."""
+        slot = self.slots.get(u)
+        if slot is None:
+            slot = self.slots[u] = self.next_slot
+            self.next_slot += 1
+            shape = shape_of(u)
+            assert shape is not None
+            arg = ParamArg(slot, (numel_of(shape),), device=self.device(u))
+            self.params[slot] = UOp(Ops.PARAM, u.dtype, (), arg)
+        return self.params[slot]
+
+    def storage(self, u: UOp) -> Storage | None:
+        """Where `u` lies in memory as one run of elements; None when it does not.
+
+        Forced nodes count as stored. Called from both walks.
+        """
+        chain: list[UOp] = []
+        version: UOp | None = None
+        node = u
+        while not (node.op is Ops.PARAM or node in self.forced or node.op in _ROOTS):
+            if node.op is Ops.AFTER:
+                version = version or node
+            elif node.op not in (Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH):
+                return None
+            chain.append(node)
+            node = node.src[0]
+        if node.op is not Ops.PARAM:
+            self.forced.add(node)
+        base = self.buffer_of(node)
+        shape = shape_of(node)
+        assert shape is not None
+        offset: Any = 0
+        size, dtype = numel_of(shape), node.dtype
+        for step in reversed(chain):
+            if step.op is Ops.SHRINK:
+                start = _contiguous_start(step)
+                if start is None:
+                    return None
+                offset = offset + start * dtype.itemsize
+            dtype = step.dtype
+            step_shape = shape_of(step)
+            assert step_shape is not None
+            size = numel_of(step_shape)
+        return Storage(base.arg.slot, dtype, size, offset, version)
+
+    def reference(self, s: Storage) -> UOp:
+        """The node that stands for `s` as a kernel argument."""
+        param = self.params[s.slot]
+        if s.offset == 0 and s.dtype is param.dtype and s.size == param.arg.shape[0]:
+            return param
+        return UOp(Ops.BUFFER_VIEW, s.dtype, (param,), (s.size, s.offset))
+
+    # --- outputs back to inputs: uses and decisions
+
+    def run(self) -> KernelGraph:
+        outputs = [_strip_reshape(s) for s in self.sink.src]
+        for u in outputs:
+            self.require(u)
+        for u in reversed(self.order):
+            if u.op is Ops.STORE:
+                if u in self.needed:
+                    self.open_store(u)
+                continue
+            uses = self.uses.get(u)
+            if u in self.forced:
+                self.open_root(u)
+            elif uses is None or u.op in _LEAVES:
+                continue
+            elif self.decide(u, uses):
+                self.forced.add(u)
+                self.open_root(u)
+            else:
+                for use, scope in uses.items():
+                    self.push(u, use, scope)
+        self.build()
+        out = []
+        for u in outputs:
+            found = self.storage(u)
+            assert found is not None, f"output {u.op.name} has no storage"
+            out.append(self.reference(found))
+        versions = {tag: version for version, tag in self.versions.items()}
+        return KernelGraph(self.kernels, tuple(out), self.params, versions)
+
+    def require(self, u: UOp) -> None:
+        """Makes `u` an output: it will have storage."""
+        if u.op is Ops.AFTER:
+            self.run_stores(u)
+            if self.storage(u) is not None:
+                return
+        elif u.op is Ops.PARAM:
+            return
+        elif (u.op is Ops.BITCAST or u.op is Ops.SHRINK) and self.storage(u) is not None:
+            return
+        self.forced.add(u)
+
+    def run_stores(self, after: UOp) -> None:
+        node = after
+        while node.op is Ops.AFTER or node.op in _MOVEMENT:
+            if node.op is Ops.AFTER:
+                self.needed.update([s for s in node.src[1:] if s.op is Ops.STORE])
+            node = node.src[0]
+
+    def decide(self, u: UOp, uses: dict[Use, Scope]) -> bool:
+        op = u.op
+        if op in _ROOTS:
+            return True
+        if op is Ops.REDUCE_AXIS:
+            src_shape = shape_of(u.src[0])
+            assert src_shape is not None
+            if all([isinstance(src_shape[a], int) and src_shape[a] == 1 for a in u.arg.axes]):
+                return False
+            padded = any([use.valid is not None for use in uses])
+            first = next(iter(uses))
+            reader = self.kernels[first.kernel]
+            return realize_reduce(u, list(uses.values()), padded, reader.reduces)
+        if op in _ELEMENTWISE:
+            if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+                if self.storage(u) is None:
+                    self.forced.add(u.src[0])
+                    if self.storage(u) is None:
+                        raise ScheduleError(f"bitcast of {u.src[0].dtype} to {u.dtype} has no storage")
+                return False
+            return realize_elementwise(u, list(uses.values()), self.cost[u])
+        return False
+
+    def open_kernel(self, u: UOp, shape: tuple[Any, ...], device: str) -> Kernel:
+        k = Kernel(len(self.kernels), u, device, shape)
+        self.kernels.append(k)
+        return k
+
+    def open_root(self, u: UOp) -> None:
+        """Starts the kernel that computes `u` into a buffer of its own."""
+        shape = shape_of(u)
+        assert shape is not None
+        if u.op is Ops.PARAM:
+            return
+        out = self.buffer_of(u)
+        if u.op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+            raise ScheduleError("a bitcast that changes the element size cannot be computed, only viewed")
+        if u.op is Ops.COPY:
+            k = self.open_kernel(u, shape, self.device(u))
+            self.roots[u] = k
+            k.write = out.arg.slot
+            source = u.src[0]
+            if self.storage(source) is None:
+                self.forced.add(source)
+            self.note_after(source)
+            return
+        k = self.open_kernel(u, shape, self.device(u))
+        self.roots[u] = k
+        k.write = out.arg.slot
+        k.index = k.indices(shape, AxisType.LOOP)
+        k.ranges = tuple([i for i in k.index if i.op is Ops.RANGE])
+        use = Use(k.number, k.index, None, None)
+        self.own[u] = use
+        self.push(u, use, Scope(numel_of(shape), False))
+
+    def note_after(self, u: UOp) -> None:
+        """Makes the writes below storage chain `u` run."""
+        node = u
+        while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.AFTER):
+            if node.op is Ops.AFTER:
+                self.run_stores(node)
+                return
+            node = node.src[0]
+
+    def open_store(self, u: UOp) -> None:
+        """Starts the kernel of a STORE into an existing buffer."""
+        view, value = u.src
+        shape = shape_of(view)
+        assert shape is not None
+        k = self.open_kernel(u, shape, self.device(view))
+        k.makes = u
+        k.index = k.indices(shape, AxisType.LOOP)
+        k.ranges = tuple([i for i in k.index if i.op is Ops.RANGE])
+        node, idx = view, k.index
+        while node.op is not Ops.PARAM:
+            if node.op is Ops.AFTER:
+                k.overwrites = k.overwrites or node
+                self.run_stores(node)
+            elif node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND):
+                idx, _ = source_index(node, idx)
+            else:
+                raise ScheduleError(
+                    f"cannot write through {node.op.name}: the target of a write is a view of a "
+                    "buffer made by reshape, permute, shrink or flip"
+                )
+            node = node.src[0]
+        k.write = node.arg.slot
+        use = Use(k.number, idx, None, None)
+        self.own[u] = use
+        self.sources[u, use] = (self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),)
+
+    def use(self, child: UOp, use: Use, scope: Scope) -> tuple[UOp, Use | None]:
+        """Records that `child` is read as `use`; constants need no index."""
+        if child.op is Ops.CONST:
+            return child, None
+        known = self.uses.setdefault(child, {})
+        before = known.get(use)
+        if before is None:
+            known[use] = scope
+        elif isinstance(scope.iterations, int) and isinstance(before.iterations, int):
+            if scope.iterations > before.iterations:
+                known[use] = scope
+        return child, use
+
+    def push(self, u: UOp, use: Use, scope: Scope) -> None:
+        """Passes one use of `u` on to its sources."""
+        op = u.op
+        kernel, idx, valid, version = use
+        shape = shape_of(u)
+        assert shape is not None
+        if _empty(shape):
+            self.sources[u, use] = ()
+        elif op in _ELEMENTWISE:
+            if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+                self.note_after(u)
+                self.sources[u, use] = ()
+                return
+            self.sources[u, use] = tuple([self.use(s, use, scope) for s in u.src])
+        elif op in _MOVEMENT:
+            moved, condition = source_index(u, idx)
+            child = Use(kernel, moved, both(valid, condition), version)
+            self.sources[u, use] = (self.use(u.src[0], child, scope), condition)
+        elif op in _PASS:
+            self.sources[u, use] = (self.use(u.src[0], use, scope),)
+        elif op is Ops.REDUCE_AXIS:
+            src_shape = shape_of(u.src[0])
+            assert src_shape is not None
+            k = self.kernels[kernel]
+            axes = u.arg.axes
+            if _empty(src_shape):
+                self.sources[u, use] = (None, ())
+                return
+            inner = list(idx)
+            ranges: list[UOp] = []
+            iterations = scope.iterations
+            for a in axes:
+                if isinstance(src_shape[a], int) and src_shape[a] == 1:
+                    inner[a] = ZERO
+                    continue
+                r = k.new_range(src_shape[a], AxisType.REDUCE)
+                inner[a] = r
+                ranges.append(r)
+                iterations = iterations * src_shape[a]
+            k.reduces += bool(ranges)
+            child = Use(kernel, tuple(inner), valid, version)
+            at = self.use(u.src[0], child, Scope(iterations, True) if ranges else scope)
+            self.sources[u, use] = (at, tuple(ranges))
+        elif op is Ops.GATHER:
+            src_shape = shape_of(u.src[0])
+            assert src_shape is not None
+            where = self.light.evaluate(u.src[1:], kernel, idx, valid)
+            condition = within(where, src_shape)
+            if condition is not None:
+                condition = condition.simplify()
+            child = Use(kernel, where, both(valid, condition), version)
+            self.sources[u, use] = (self.use(u.src[0], child, scope), condition)
+        elif op is Ops.AFTER:
+            self.run_stores(u)
+            child = Use(kernel, idx, valid, version or u)
+            self.sources[u, use] = (self.use(u.src[0], child, scope),)
+        elif op is Ops.IOTA or op is Ops.CONST or op is Ops.DEFINE_VAR:
+            self.sources[u, use] = ()
+        else:
+            raise ScheduleError(f"{op.name} cannot be computed inside of a kernel")
+
+    # --- inputs to outputs: expressions
+
+    def build(self) -> None:
+        for u in self.order:
+            if u.op is Ops.STORE:
+                if u in self.needed:
+                    self.finish_store(u)
+                continue
+            if u.op is Ops.COPY and u in self.roots:
+                self.finish_copy(u)
+            own = self.own.get(u)
+            if own is not None:
+                self.finish_root(u, self.value(u, own))
+            uses = self.uses.get(u)
+            if uses is None:
+                continue
+            if u in self.forced or u.op is Ops.PARAM:
+                for use in uses:
+                    self.values[u, use] = self.load(u, use)
+            else:
+                for use in uses:
+                    self.values[u, use] = self.value(u, use)
+
+    def read(self, at: tuple[UOp, Use | None]) -> UOp:
+        child, use = at
+        if use is None:
+            return UOp(Ops.CONST, child.dtype, (), child.arg)
+        return self.values[child, use]
+
+    def load(self, u: UOp, use: Use) -> UOp:
+        """The element of stored `u` at the index of `use`."""
+        found = Storage(self.buffer_of(u).arg.slot, u.dtype, 0, 0, use.version)
+        shape = shape_of(u)
+        assert shape is not None
+        return self.load_from(self.params[found.slot], found, shape, use)
+
+    def at_version(self, ref: UOp, version: UOp | None) -> UOp:
+        """`ref` as it is after `version`: reads of two versions must not become one read."""
+        if version is None:
+            return ref
+        return ref.rtag(self.versions.setdefault(version, len(self.versions) + 1))
+
+    def load_from(self, ref: UOp, found: Storage, shape: tuple[Any, ...], use: Use) -> UOp:
+        if _empty(shape):
+            return UOp.const(found.dtype, 0)
+        flat = flatten(shape, use.index)
+        valid = use.valid
+        if valid is not None:
+            valid = valid.simplify()
+            if valid.op is Ops.CONST:
+                if not valid.arg:
+                    return UOp.const(found.dtype, 0)
+                valid = None
+        flat = flat.simplify() if valid is None else simplify_with(valid, flat)
+        ref = self.at_version(ref, found.version)
+        src = (ref, flat) if valid is None else (ref, flat, valid)
+        self.kernels[use.kernel].reads.add((found.slot, found.version))
+        return UOp(Ops.LOAD, found.dtype, (UOp(Ops.INDEX, found.dtype, src),))
+
+    def value(self, u: UOp, use: Use) -> UOp:
+        """The expression of `u` as `use` reads it."""
+        op = u.op
+        shape = shape_of(u)
+        assert shape is not None
+        if _empty(shape):
+            return UOp.const(u.dtype, 0)
+        at = self.sources[u, use]
+        if op in _ELEMENTWISE:
+            if not at and op is Ops.BITCAST:
+                found = self.storage(u)
+                assert found is not None
+                found = found._replace(version=use.version or found.version)
+                return self.load_from(self.reference(found), found, shape, use)
+            return UOp(op, u.dtype, tuple([self.read(a) for a in at]))
+        if op in _MOVEMENT or op is Ops.GATHER:
+            inner = self.read(at[0])
+            condition = at[1]
+            if condition is None or _zero_where_gated(inner):
+                return inner
+            if condition.op is Ops.CONST:
+                return inner if condition.arg else UOp.const(u.dtype, 0)
+            return UOp(Ops.WHERE, u.dtype, (condition, inner, UOp.const(u.dtype, 0)))
+        if op in _PASS or op is Ops.AFTER:
+            return self.read(at[0])
+        if op is Ops.REDUCE_AXIS:
+            if at[0] is None:
+                return UOp.const(u.dtype, reduce_identity(u.arg.op, u.dtype))
+            inner, ranges = self.read(at[0]), at[1]
+            if not ranges:
+                return inner
+            return UOp(Ops.REDUCE, u.dtype, (inner, *ranges), u.arg.op)
+        if op is Ops.IOTA:
+            return use.index[0].cast(u.dtype)
+        if op is Ops.CONST:
+            return UOp(Ops.CONST, u.dtype, (), u.arg)
+        assert op is Ops.DEFINE_VAR, f"{op.name} has no expression"
+        return u
+
+    def finish_root(self, u: UOp, value: UOp) -> None:
+        k = self.roots[u]
+        out = self.params[k.write]
+        self.finish(k, out, flatten(k.shape, k.index).simplify(), value)
+
+    def finish_store(self, u: UOp) -> None:
+        k = self.kernels[self.own[u].kernel]
+        use = self.own[u]
+        (at,) = self.sources[u, use]
+        value = self.read(at)
+        param = self.params[k.write]
+        out = self.at_version(param, k.overwrites)
+        where = flatten(param.arg.shape, use.index).simplify()
+        if not _reads_elsewhere(value, out, where):
+            self.finish(k, out, where, value)
+            return
+        # The new values depend on old ones at other places: computed aside, then copied over.
+        slot = self.next_slot
+        self.next_slot += 1
+        size = numel_of(k.shape)
+        aside = self.params[slot] = UOp(
+            Ops.PARAM, value.dtype, (), ParamArg(slot, (size,), device=k.device)
+        )
+        second = self.open_kernel(u, k.shape, k.device)
+        second.makes, second.overwrites, second.write = u, k.overwrites, k.write
+        second.index, second.ranges, second.axes = k.index, k.ranges, len(k.ranges)
+        flat = flatten(k.shape, k.index).simplify()
+        read = UOp(Ops.LOAD, value.dtype, (UOp(Ops.INDEX, value.dtype, (aside, flat)),))
+        second.reads.add((slot, None))
+        self.finish(second, out, where, read)
+        k.makes, k.overwrites, k.write = None, None, slot
+        self.finish(k, aside, flat, value)
+
+    def finish(self, k: Kernel, out: UOp, where: UOp, value: UOp) -> None:
+        if _empty(k.shape):
+            return
+        if value.dtype is not out.dtype:
+            raise ScheduleError(f"a value of {value.dtype} cannot be stored in a buffer of {out.dtype}")
+        target = UOp(Ops.INDEX, out.dtype, (out, where))
+        done = UOp(Ops.STORE, _VOID, (target, value)).end(*k.ranges)
+        k.ast = UOp(Ops.SINK, _VOID, (done,))
+
+    def finish_copy(self, u: UOp) -> None:
+        k = self.roots[u]
+        found = self.storage(u.src[0])
+        assert found is not None
+        k.reads.add((found.slot, found.version))
+        source = self.at_version(self.reference(found), found.version)
+        k.args = [self.params[k.write], source]
+
+
+_ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
+_LEAVES = frozenset({Ops.PARAM, Ops.SINK, Ops.DEVICE, Ops.UNIQUE})
+
+
+def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
+    """Whether `value` reads `buffer` at another place than `where`."""
+    bit = 1 << Ops.INDEX
+    for u in toposort(value, lambda n: bool(n.mask & bit)):
+        if u.op is Ops.INDEX and u.src[0] is buffer and u.src[1] is not where:
+            return True
+    return False
+
+
+def _strip_reshape(u: UOp) -> UOp:
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u
+
+
+def _zero_where_gated(u: UOp) -> bool:
+    return u.op is Ops.LOAD and len(u.src) == 1 and len(u.src[0].src) == 3
+
+
+def _contiguous_start(u: UOp) -> Any:
+    """Where SHRINK `u` starts in its source's elements when it cuts one run out of it, or None."""
+    shape = shape_of(u.src[0])
+    assert shape is not None
+    bounds = filled_arg(u)
+    start: Any = 0
+    stride: Any = 1
+    partial = False  # an inner axis was cut: outer axes must be of size 1
+    for size, (b, e) in zip(reversed(shape), reversed(bounds), strict=True):
+        if partial and not (isinstance(e - b, int) and e - b == 1):
+            return None
+        if not (isinstance(b, int) and b == 0 and e is size) and not (b == 0 and e == size):
+            partial = True
+        start = start + b * stride
+        stride = stride * size
+    return start
+
+
+def reduce_identity(op: Ops, dtype: DType) -> Any:
+    """What an empty reduction by `op` gives."""
+    if op is Ops.ADD:
+        return 0
+    if op is Ops.MUL:
+        return 1
+    return dtypes.min(dtype)

@@ -1,0 +1,157 @@
+"""Stage order: kernels become a LINEAR of CALLs that runs front to back.
+
+Reads: the kernels of one graph with what each reads and writes.
+Writes: LINEAR(CALL(body, output, inputs..), ..); a body is a kernel's SINK or a COPY.
+Keeps: every read sees the version of a buffer that the program's order names: writes wait for the
+reads of what they overwrite, and where two of them wait for each other the old contents are
+copied aside first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from tinycore.dtype import dtypes
+from tinycore.schedule.canonicalise import canonicalise
+from tinycore.schedule.kernels import Kernel, KernelGraph
+from tinycore.uop.args import CallInfo, ParamArg
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+_VOID = dtypes.void
+
+
+def copy_call(dst: UOp, src: UOp, device: str) -> UOp:
+    """The CALL that copies `src` into `dst` on `device`."""
+    body = UOp(Ops.COPY, src.dtype, (src, UOp(Ops.DEVICE, arg=device)))
+    return UOp(Ops.CALL, _VOID, (body, dst, src), CallInfo())
+
+
+def order_kernels(graph: KernelGraph) -> UOp:
+    """The LINEAR of `graph`."""
+    kernels = [k for k in graph.kernels if k.ast is not None or k.args]
+    position = {k.number: n for n, k in enumerate(reversed(graph.kernels))}
+    producer = {k.write: k for k in kernels if k.makes is None}
+    storers = {k.makes: k for k in kernels if k.makes is not None}
+    stores_of: dict[UOp | None, frozenset[UOp]] = {None: frozenset()}
+    params = dict(graph.params)
+
+    def stores(version: UOp | None) -> frozenset[UOp]:
+        found = stores_of.get(version)
+        if found is None:
+            assert version is not None
+            parts: set[UOp] = set()
+            node = version
+            while node.src and node.op is not Ops.PARAM:
+                if node.op is Ops.AFTER:
+                    parts.update(node.src[1:])
+                node = node.src[0]
+            found = stores_of[version] = frozenset(parts)
+        return found
+
+    waits: dict[int, set[int]] = {k.number: set() for k in kernels}
+    by_slot: dict[int, list[tuple[Kernel, UOp | None]]] = {}
+    for k in kernels:
+        for slot, version in k.reads:
+            by_slot.setdefault(slot, []).append((k, version))
+            made = producer.get(slot)
+            if made is not None and made is not k:
+                waits[k.number].add(made.number)
+            for st in stores(version):
+                if st in storers and storers[st] is not k:
+                    waits[k.number].add(storers[st].number)
+        if k.makes is not None:
+            for st in stores(k.overwrites):
+                if st in storers and storers[st] is not k:
+                    waits[k.number].add(storers[st].number)
+            made = producer.get(k.write)
+            if made is not None:
+                waits[k.number].add(made.number)
+    war: dict[int, set[int]] = {k.number: set() for k in kernels}
+    for k in kernels:
+        if k.makes is None:
+            continue
+        for reader, version in by_slot.get(k.write, ()):
+            if reader is not k and k.makes not in stores(version):
+                war[k.number].add(reader.number)
+
+    calls: dict[int, tuple[UOp, list[UOp]]] = {}
+    for k in kernels:
+        if k.ast is not None:
+            calls[k.number] = canonicalise(k.ast)
+    by_number = {k.number: k for k in kernels}
+    redirect: dict[tuple[int, int], list[tuple[UOp, UOp]]] = {}
+
+    def resolve(k: Kernel, ref: UOp) -> UOp:
+        """The storage that argument `ref` of `k` reads, its version forgotten."""
+        plain = ref if ref.tag is None else ref.rtag(None)
+        slot = _slot(plain)
+        if k.makes is not None and slot == k.write:
+            return plain
+        version = None if ref.tag is None else graph.versions[ref.tag]
+        for store, saved in redirect.get((k.number, slot), ()):
+            if store not in stores(version):
+                if plain.op is Ops.PARAM:
+                    return saved
+                return UOp(Ops.BUFFER_VIEW, plain.dtype, (saved,), plain.arg)
+        return plain
+
+    followers: dict[int, list[int]] = {k.number: [] for k in kernels}
+    pending = {}
+    for k in kernels:
+        before = waits[k.number] | war[k.number]
+        pending[k.number] = len(before)
+        for b in before:
+            followers[b].append(k.number)
+    ready = [(position[n], n) for n, count in pending.items() if not count]
+    heapq.heapify(ready)
+    linear: list[UOp] = []
+    done: set[int] = set()
+    next_slot = 1 + max(params, default=-1)
+    while len(done) < len(kernels):
+        if not ready:
+            # Writes and reads wait for each other: free a write by saving what it overwrites.
+            stuck = min(
+                [
+                    (position[k.number], k.number)
+                    for k in kernels
+                    if k.number not in done and k.makes is not None and waits[k.number] <= done
+                ]
+            )[1]
+            k = by_number[stuck]
+            old = params[k.write]
+            saved = UOp(
+                Ops.PARAM, old.dtype, (), ParamArg(next_slot, old.arg.shape, device=k.device)
+            )
+            params[next_slot] = saved
+            next_slot += 1
+            linear.append(copy_call(saved, old, k.device))
+            for reader in war[stuck] - done:
+                assert k.makes is not None
+                redirect.setdefault((reader, k.write), []).append((k.makes, saved))
+                followers[reader] = [f for f in followers[reader] if f != stuck]
+            pending[stuck] = 0
+            heapq.heappush(ready, (position[stuck], stuck))
+            continue
+        _, number = heapq.heappop(ready)
+        if number in done:
+            continue
+        done.add(number)
+        k = by_number[number]
+        if k.ast is None:
+            dst, src = k.args
+            linear.append(copy_call(dst, resolve(k, src), k.device))
+        else:
+            ast, args = calls[number]
+            refs = [resolve(k, a) for a in args]
+            linear.append(UOp(Ops.CALL, _VOID, (ast, *refs), CallInfo()))
+        for f in followers[number]:
+            pending[f] -= 1
+            if pending[f] == 0 and f not in done:
+                heapq.heappush(ready, (position[f], f))
+    return UOp(Ops.LINEAR, _VOID, tuple(linear))
+
+
+def _slot(ref: UOp) -> Any:
+    return ref.arg.slot if ref.op is Ops.PARAM else ref.src[0].arg.slot

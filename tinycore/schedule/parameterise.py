@@ -1,0 +1,58 @@
+"""Stage parameterise: buffers and bound variables become inputs by position.
+
+Reads: a tensor graph whose leaves are BUFFER and BIND nodes.
+Writes: the same graph over PARAM and DEFINE_VAR nodes, numbered by first visit, so that two steps
+that do equal work on other buffers are one node and share one schedule.
+Keeps: everything else, node for node.
+
+    ADD(BUFFER #812, BUFFER #813)   ->   ADD(PARAM 0, PARAM 1)      buffers [#812, #813]
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tinycore.errors import TinycoreError
+from tinycore.uop.args import ParamArg
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.walk import toposort
+
+_LEAVES = 1 << Ops.BUFFER | 1 << Ops.BIND
+
+
+class BindMismatchError(TinycoreError, ValueError):
+    """One variable was bound to two values in one graph."""
+
+
+class Parameterised(NamedTuple):
+    """A graph over inputs, the buffers those inputs stand for, the values of its variables."""
+
+    sink: UOp
+    buffers: tuple[UOp, ...]
+    var_vals: dict[str, int]
+
+
+def parameterise(sink: UOp) -> Parameterised:
+    """`sink` over PARAMs. Raises: BindMismatchError when a variable has two values."""
+    buffers: list[UOp] = []
+    var_vals: dict[str, int] = {}
+    done: dict[UOp, UOp] = {}
+    for u in toposort(sink, lambda n: bool(n.mask & _LEAVES)):
+        if u.op is Ops.BUFFER:
+            arg = ParamArg(len(buffers), (u.arg,), device=u.src[1].arg)
+            done[u] = UOp(Ops.PARAM, u.dtype, (), arg)
+            buffers.append(u)
+        elif u.op is Ops.BIND:
+            var, value = u.unbind()
+            name = var.arg.name
+            if var_vals.setdefault(name, value) != value:
+                raise BindMismatchError(
+                    f"bind mismatch: variable {name!r} is bound to {var_vals[name]} and to {value} "
+                    "in one graph; realize the two parts apart"
+                )
+            done[u] = var
+        else:
+            src = tuple([done.get(s, s) for s in u.src])
+            done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
+    return Parameterised(done.get(sink, sink), tuple(buffers), var_vals)

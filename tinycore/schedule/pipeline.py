@@ -1,0 +1,148 @@
+"""From a tensor graph to a LINEAR of CALLs over buffers, through a cache keyed by structure."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from tinycore.dtype import dtypes
+from tinycore.schedule.kernels import cut_kernels
+from tinycore.schedule.memory import plan_memory
+from tinycore.schedule.order import order_kernels
+from tinycore.schedule.parameterise import parameterise
+from tinycore.uop.args import ParamArg
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+
+class Template(NamedTuple):
+    """A schedule over PARAM slots: those below `inputs` are given, the others are made per run."""
+
+    linear: UOp
+    outputs: tuple[UOp, ...]
+    inputs: int
+    made: tuple[UOp, ...]  # the PARAMs to be made: outputs, arenas, unplanned buffers
+    unplanned: UOp
+
+
+class Schedule(NamedTuple):
+    """A LINEAR over real buffers, where each output lies, values of variables, cache hit or not."""
+
+    linear: UOp
+    outputs: tuple[UOp, ...]
+    var_vals: dict[str, int]
+    hit: bool
+
+
+class ScheduleOptions(NamedTuple):
+    """What changes a schedule besides the graph."""
+
+    plan_memory: bool = True
+    use_cache: bool = True
+
+
+class ScheduleCache:
+    """Templates by parameterised graph, least recently used dropped first. Safe under threads."""
+
+    def __init__(self, limit: int = 512) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._items: OrderedDict[tuple[UOp, ScheduleOptions], Template] = OrderedDict()
+
+    def get(self, key: tuple[UOp, ScheduleOptions]) -> Template | None:
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[UOp, ScheduleOptions], value: Template) -> None:
+        with self._lock:
+            self._items[key] = value
+            while len(self._items) > self._limit:
+                self._items.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._items.clear()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+schedule_cache = ScheduleCache()
+
+
+def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template:
+    """Schedules parameterised graph `sink` from nothing."""
+    graph = cut_kernels(sink)
+    unplanned = linear = order_kernels(graph)
+    held = {p for slot, p in graph.params.items() if slot < inputs}
+    held.update([o.src[0] if o.op is Ops.BUFFER_VIEW else o for o in graph.outputs])
+    next_slot = 1 + max(
+        [p.arg.slot for call in linear.src for p in call.src[1:] if p.op is Ops.PARAM]
+        + list(graph.params),
+        default=-1,
+    )
+
+    def make_arena(device: str, nbytes: int) -> UOp:
+        nonlocal next_slot
+        arena = UOp(Ops.PARAM, dtypes.uint8, (), ParamArg(next_slot, (nbytes,), device=device))
+        next_slot += 1
+        return arena
+
+    if options.plan_memory:
+        linear = plan_memory(linear, frozenset(held), make_arena)
+    made: dict[UOp, None] = {}
+    for ref in [*[r for call in linear.src for r in call.src[1:]], *graph.outputs]:
+        param = ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
+        if param.op is Ops.PARAM and param.arg.slot >= inputs:
+            made[param] = None
+    return Template(linear, graph.outputs, inputs, tuple(made), unplanned)
+
+
+def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
+    """The LINEAR that computes the sources of `sink`."""
+    options = options or ScheduleOptions()
+    graph, buffers, var_vals = parameterise(sink)
+    key = (graph, options)
+    template = schedule_cache.get(key) if options.use_cache else None
+    hit = template is not None
+    if template is None:
+        template = build_template(graph, len(buffers), options)
+        if options.use_cache:
+            schedule_cache.put(key, template)
+    linear, outputs = instantiate(template, buffers)
+    return Schedule(linear, outputs, var_vals, hit)
+
+
+def instantiate(template: Template, buffers: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
+    """(the LINEAR, the outputs) of `template` over real buffers, new ones where none is given."""
+    by_slot: dict[int, UOp] = dict(enumerate(buffers))
+    for param in template.made:
+        device = param.arg.device
+        by_slot[param.arg.slot] = UOp.new_buffer(device, param.arg.shape[0], param.dtype)
+    memo: dict[UOp, UOp] = {}
+
+    def real(ref: UOp) -> UOp:
+        found = memo.get(ref)
+        if found is None:
+            if ref.op is Ops.PARAM:
+                found = by_slot[ref.arg.slot]
+            elif ref.op is Ops.BUFFER_VIEW:
+                found = UOp(Ops.BUFFER_VIEW, ref.dtype, (real(ref.src[0]),), ref.arg)
+            else:
+                found = ref
+            memo[ref] = found
+        return found
+
+    calls = []
+    for call in template.linear.src:
+        body = call.src[0]
+        if body.op is Ops.COPY:
+            body = UOp(Ops.COPY, body.dtype, (real(body.src[0]), body.src[1]))
+        args = tuple([real(r) for r in call.src[1:]])
+        calls.append(UOp(Ops.CALL, dtypes.void, (body, *args), call.arg))
+    linear = UOp(Ops.LINEAR, dtypes.void, tuple(calls))
+    return linear, tuple([real(o) for o in template.outputs])
