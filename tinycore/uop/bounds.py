@@ -21,7 +21,6 @@ _BOTH: Bounds = (False, True)
 _YES: Bounds = (True, True)
 _NO: Bounds = (False, False)
 _FLOAT: Bounds = (-math.inf, math.inf)
-_WIDEST_SHIFT = 256  # beyond this a shifted bound is not worth computing
 _LIMITS: dict[DType, Bounds] = {}
 
 
@@ -316,16 +315,14 @@ def _xor(u: UOp) -> Bounds:
 
 def _shl(u: UOp) -> Bounds:
     (alo, ahi), (nlo, nhi) = _b(u.src[0]), _b(u.src[1])
-    if nlo < 0 or nhi > _WIDEST_SHIFT:
-        return limits_of(u.dtype)
-    if u.dtype.kind != "w" and nhi >= u.dtype.scalar().itemsize * 8:
+    if nlo < 0 or nhi >= u.dtype.scalar().itemsize * 8:
         return limits_of(u.dtype)
     return _fit(u.dtype, *_corners((alo, ahi), (1 << nlo, 1 << nhi)))
 
 
 def _shr(u: UOp) -> Bounds:
     (alo, ahi), (nlo, nhi) = _b(u.src[0]), _b(u.src[1])
-    if nlo < 0 or nhi > _WIDEST_SHIFT:
+    if nlo < 0 or nhi >= 64:
         return limits_of(u.dtype)
     return min(alo >> nlo, alo >> nhi), max(ahi >> nlo, ahi >> nhi)
 
