@@ -414,6 +414,18 @@ OPEN_FAILURES = (
 
 
 @pytest.fixture(scope="session")
+def make_plugin() -> Callable[..., Wheel]:
+    """`make_plugin(name, *entries, devices=..., ...)`: see `plugin` above."""
+    return plugin
+
+
+@pytest.fixture(scope="session")
+def cpu_plugin() -> Wheel:
+    """A small distribution by the name of tinycore-cpu."""
+    return CPU
+
+
+@pytest.fixture(scope="session")
 def clean(make_environment: Callable[..., Environment]) -> Environment:
     """CPU and two good third-party plugins."""
     return make_environment(CPU, GOOD, FOREIGN)
