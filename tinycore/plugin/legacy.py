@@ -1,6 +1,6 @@
 """Environment variables of the reference system that chose a device, refused with the new DEV.
 
-`AMD_CC=HIP`, `AMD_IFACE=USB`, `CPU_LLVM=1`, `AMD=1`, `HCQ_VISIBLE_DEVICES=0,1`. The text gives the
+`X_CC=LLVM`, `X_IFACE=USB`, `CPU_LLVM=1`, `CPU=1`, `HCQ_VISIBLE_DEVICES=0,1`. The text gives the
 DEV that says the same, the other entries of DEV kept.
 """
 

@@ -3,7 +3,7 @@
 One pass over the installed distributions, cached for the process; `entry_points.txt` of each is
 read once and no plugin is imported. Entry points of the group `tinycore.plugins.v1` route by name:
 
-    device.AMD    iface.AMD.KFD    iface.any.USB    renderer.QCOM.IR3    renderer.any.NAME
+    device.CPU    iface.X.USB    iface.any.PCI    renderer.CPU.LLVM    renderer.any.NAME
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Binary:
     """Code that a driver which loads `abi` can run, or a file that someone else can.
 
-    `format` says what the bytes are ("elf-rel", "elf", "cubin", "text" ...), `abi` how the entry
+    `format` says what the bytes are ("elf-rel", "elf", "text" ...), `abi` how the entry
     point is called, `entry` the name of the entry point. `metadata` holds what the ABI's page asks
     for, as sorted pairs; a Binary is a value, so it can be compared, hashed and stored.
     """
