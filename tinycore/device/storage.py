@@ -73,12 +73,13 @@ def _make(u: UOp) -> Buffer | MultiBuffer:
             return MultiBuffer([Buffer(d, u.arg, dtype) for d in device])
         return Buffer(device, u.arg, dtype)
     if op is Ops.BUFFER_VIEW:
-        size, offset = u.arg
-        return buffer_of(u.src[0]).view(size, u.dtype, offset * u.dtype.itemsize)
+        size, offset = u.arg  # elements, bytes
+        return buffer_of(u.src[0]).view(size, u.dtype, offset)
     if op is Ops.MSELECT:
         whole = buffer_of(u.src[0])
         assert isinstance(whole, MultiBuffer), "MSELECT of a value on one device"
-        return whole.bufs[u.arg]
+        part: Buffer = whole.bufs[u.arg]
+        return part
     if op is Ops.MSTACK:
         parts: list[Any] = [buffer_of(s) for s in u.src]
         return MultiBuffer(parts)

@@ -144,7 +144,7 @@ def _rows() -> dict[Ops, OpInfo]:
     row(o.UNIQUE, 0, "int", "void", "none", "makes a BUFFER different from all others")
     row(o.DEVICE, 0, "str or tuple of str", "void", "none", "a device name")
     row(o.BUFFER, 2, "int size", "given", "arg", "storage of `size` elements: (UNIQUE, DEVICE)")
-    row(o.BUFFER_VIEW, 1, "(size, offset)", "given", "arg", "a contiguous part, in elements")
+    row(o.BUFFER_VIEW, 1, "(size, byte offset)", "given", "arg", "`size` elements of a buffer")
     row(o.PARAM, None, "ParamArg", "given", "arg", "an input by position: a buffer or a value")
     row(o.DEFINE_VAR, 0, "VarArg", "given", "scalar", "an integer known at launch, with bounds")
     row(o.DEFINE_LOCAL, 0, "(id, size)", "given", "arg", "storage shared by a workgroup")
