@@ -1,4 +1,4 @@
-"""The core knows no hardware: no vendor's word stands in it outside the table of known providers."""
+"""The core knows no hardware: vendors' words stand in the table of known providers alone."""
 
 from __future__ import annotations
 
