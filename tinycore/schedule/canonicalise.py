@@ -98,6 +98,11 @@ def linear_form(u: UOp) -> tuple[dict[UOp, int], int]:
     return terms, constant
 
 
+def ranges_below(u: UOp) -> list[UOp]:
+    """The RANGEs that index expression `u` depends on."""
+    return [r for r in toposort(u, lambda n: bool(n.mask & _RANGE_BIT)) if r.op is Ops.RANGE]
+
+
 def _merge_loops(order: list[UOp]) -> dict[UOp, UOp]:
     """Which ranges to replace, by zero or by the range of the merged loop."""
     runs: list[list[UOp]] = []
@@ -118,16 +123,7 @@ def _merge_loops(order: list[UOp]) -> dict[UOp, UOp]:
             if s.dtype is _WEAK and s.mask & _RANGE_BIT:
                 form, _ = linear_form(s)
                 forms.append(form)
-                for term in form:
-                    if term.op is not Ops.RANGE:
-                        bit = _RANGE_BIT
-                        fixed.update(
-                            [
-                                r
-                                for r in toposort(term, lambda n: bool(n.mask & bit))
-                                if r.op is Ops.RANGE
-                            ]
-                        )
+                fixed.update([r for t in form if t.op is not Ops.RANGE for r in ranges_below(t)])
     mapping: dict[UOp, UOp] = {}
     for run in runs:
         k = len(run) - 1

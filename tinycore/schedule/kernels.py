@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tinycore.dtype import DType, dtypes
-from tinycore.errors import TinycoreError
-from tinycore.schedule.fusion import Cost, Scope, costs, realize_elementwise, realize_reduce
+from tinycore.errors import ScheduleError
+from tinycore.schedule.fusion import Scope, costs, realize_elementwise, realize_reduce
 from tinycore.schedule.indexing import (
     ZERO,
     Index,
@@ -44,15 +44,11 @@ _ELEMENTWISE, _MOVEMENT = GroupOp.Elementwise, GroupOp.Movement
 _PASS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.CONTIGUOUS})
 
 
-class ScheduleError(TinycoreError, ValueError):
-    """A graph that cannot be scheduled as it was written."""
-
-
 class Use(NamedTuple):
     """One way a kernel reads a node. `version` is the AFTER it was read through, if any."""
 
     kernel: int
-    index: Index
+    at: Index
     valid: UOp | None
     version: UOp | None
 
@@ -174,7 +170,7 @@ class _Cutter:
         while not (node.op is Ops.PARAM or node in self.forced or node.op in _ROOTS):
             if node.op is Ops.AFTER:
                 version = version or node
-            elif node.op not in (Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH):
+            elif node.op not in _STORED_VIEWS:
                 return None
             chain.append(node)
             node = node.src[0]
@@ -191,6 +187,8 @@ class _Cutter:
                 if start is None:
                     return None
                 offset = offset + start * dtype.itemsize
+            elif step.op is Ops.BUFFER_VIEW:
+                offset = offset + step.arg[1]
             dtype = step.dtype
             step_shape = shape_of(step)
             assert step_shape is not None
@@ -241,9 +239,7 @@ class _Cutter:
             self.run_stores(u)
             if self.storage(u) is not None:
                 return
-        elif u.op is Ops.PARAM:
-            return
-        elif (u.op is Ops.BITCAST or u.op is Ops.SHRINK) and self.storage(u) is not None:
+        elif u.op is Ops.PARAM or (u.op in _STORED_VIEWS and self.storage(u) is not None):
             return
         self.forced.add(u)
 
@@ -272,7 +268,9 @@ class _Cutter:
                 if self.storage(u) is None:
                     self.forced.add(u.src[0])
                     if self.storage(u) is None:
-                        raise ScheduleError(f"bitcast of {u.src[0].dtype} to {u.dtype} has no storage")
+                        raise ScheduleError(
+                            f"bitcast of {u.src[0].dtype} to {u.dtype} has no storage"
+                        )
                 return False
             return realize_elementwise(u, list(uses.values()), self.cost[u])
         return False
@@ -290,7 +288,9 @@ class _Cutter:
             return
         out = self.buffer_of(u)
         if u.op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
-            raise ScheduleError("a bitcast that changes the element size cannot be computed, only viewed")
+            raise ScheduleError(
+                "a bitcast that changes the element size cannot be computed, only viewed"
+            )
         if u.op is Ops.COPY:
             k = self.open_kernel(u, shape, self.device(u))
             self.roots[u] = k
@@ -312,11 +312,10 @@ class _Cutter:
     def note_after(self, u: UOp) -> None:
         """Makes the writes below storage chain `u` run."""
         node = u
-        while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.AFTER):
-            if node.op is Ops.AFTER:
-                self.run_stores(node)
-                return
+        while node.op in _STORED_VIEWS:
             node = node.src[0]
+        if node.op is Ops.AFTER:
+            self.run_stores(node)
 
     def open_store(self, u: UOp) -> None:
         """Starts the kernel of a STORE into an existing buffer."""
@@ -343,7 +342,9 @@ class _Cutter:
         k.write = node.arg.slot
         use = Use(k.number, idx, None, None)
         self.own[u] = use
-        self.sources[u, use] = (self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),)
+        self.sources[u, use] = (
+            self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),
+        )
 
     def use(self, child: UOp, use: Use, scope: Scope) -> tuple[UOp, Use | None]:
         """Records that `child` is read as `use`; constants need no index."""
@@ -414,6 +415,9 @@ class _Cutter:
             self.run_stores(u)
             child = Use(kernel, idx, valid, version or u)
             self.sources[u, use] = (self.use(u.src[0], child, scope),)
+        elif op is Ops.BUFFER_VIEW:
+            self.note_after(u)
+            self.sources[u, use] = ()
         elif op is Ops.IOTA or op is Ops.CONST or op is Ops.DEFINE_VAR:
             self.sources[u, use] = ()
         else:
@@ -464,7 +468,7 @@ class _Cutter:
     def load_from(self, ref: UOp, found: Storage, shape: tuple[Any, ...], use: Use) -> UOp:
         if _empty(shape):
             return UOp.const(found.dtype, 0)
-        flat = flatten(shape, use.index)
+        flat = flatten(shape, use.at)
         valid = use.valid
         if valid is not None:
             valid = valid.simplify()
@@ -486,8 +490,8 @@ class _Cutter:
         if _empty(shape):
             return UOp.const(u.dtype, 0)
         at = self.sources[u, use]
-        if op in _ELEMENTWISE:
-            if not at and op is Ops.BITCAST:
+        if op in _ELEMENTWISE or op is Ops.BUFFER_VIEW:
+            if not at:
                 found = self.storage(u)
                 assert found is not None
                 found = found._replace(version=use.version or found.version)
@@ -511,7 +515,7 @@ class _Cutter:
                 return inner
             return UOp(Ops.REDUCE, u.dtype, (inner, *ranges), u.arg.op)
         if op is Ops.IOTA:
-            return use.index[0].cast(u.dtype)
+            return use.at[0].cast(u.dtype)
         if op is Ops.CONST:
             return UOp(Ops.CONST, u.dtype, (), u.arg)
         assert op is Ops.DEFINE_VAR, f"{op.name} has no expression"
@@ -529,7 +533,7 @@ class _Cutter:
         value = self.read(at)
         param = self.params[k.write]
         out = self.at_version(param, k.overwrites)
-        where = flatten(param.arg.shape, use.index).simplify()
+        where = flatten(param.arg.shape, use.at).simplify()
         if not _reads_elsewhere(value, out, where):
             self.finish(k, out, where, value)
             return
@@ -554,7 +558,9 @@ class _Cutter:
         if _empty(k.shape):
             return
         if value.dtype is not out.dtype:
-            raise ScheduleError(f"a value of {value.dtype} cannot be stored in a buffer of {out.dtype}")
+            raise ScheduleError(
+                f"a value of {value.dtype} cannot be stored in a buffer of {out.dtype}"
+            )
         target = UOp(Ops.INDEX, out.dtype, (out, where))
         done = UOp(Ops.STORE, _VOID, (target, value)).end(*k.ranges)
         k.ast = UOp(Ops.SINK, _VOID, (done,))
@@ -569,6 +575,7 @@ class _Cutter:
 
 
 _ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
+_STORED_VIEWS = frozenset({Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.BUFFER_VIEW})
 _LEAVES = frozenset({Ops.PARAM, Ops.SINK, Ops.DEVICE, Ops.UNIQUE})
 
 

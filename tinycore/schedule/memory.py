@@ -85,9 +85,7 @@ def base_of(ref: UOp) -> UOp:
     return ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
 
 
-def plan_memory(
-    linear: UOp, held: frozenset[UOp], make_arena: Callable[[str, int], UOp]
-) -> UOp:
+def plan_memory(linear: UOp, held: frozenset[UOp], make_arena: Callable[[str, int], UOp]) -> UOp:
     """`linear` with the buffers outside of `held` placed in arenas.
 
     `make_arena(device, nbytes)` returns the uint8 buffer node of one arena.

@@ -127,10 +127,10 @@ def order_kernels(graph: KernelGraph) -> UOp:
             params[next_slot] = saved
             next_slot += 1
             linear.append(copy_call(saved, old, k.device))
-            for reader in war[stuck] - done:
-                assert k.makes is not None
-                redirect.setdefault((reader, k.write), []).append((k.makes, saved))
-                followers[reader] = [f for f in followers[reader] if f != stuck]
+            assert k.makes is not None
+            for waiting in war[stuck] - done:
+                redirect.setdefault((waiting, k.write), []).append((k.makes, saved))
+                followers[waiting] = [f for f in followers[waiting] if f != stuck]
             pending[stuck] = 0
             heapq.heappush(ready, (position[stuck], stuck))
             continue

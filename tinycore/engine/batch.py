@@ -1,0 +1,223 @@
+"""A LINEAR made ready to run: per device batches, and copies between devices, in order.
+
+`Prepared` is built once and run many times; what changes from run to run (addresses of inputs and
+outputs, values of variables) are numbered slots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tinycore.config import DEBUG
+from tinycore.counters import GlobalCounters
+from tinycore.device import Buffer, Copy, Device, Launch, Slot
+from tinycore.engine.programs import Compiled, compile_all, loaded
+from tinycore.engine.values import evaluate_ints
+from tinycore.errors import ArgumentError
+from tinycore.uop.args import ProgramInfo
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+Ref = Buffer | Slot
+
+
+@dataclass(slots=True)
+class Item:
+    """One CALL: a program with its buffers, or a copy. `refs` are Buffers or Slots."""
+
+    call: UOp
+    refs: tuple[Ref, ...]
+    device: str
+    compiled: Compiled | None = None
+    program: Any = None
+    driver: Any = None
+
+    @property
+    def name(self) -> str:
+        if self.compiled is not None:
+            return self.compiled.info.name
+        return f"copy {self.nbytes}"
+
+    @property
+    def nbytes(self) -> int:
+        ref = self.call.src[0].src[0]
+        size = ref.arg[0] if ref.op is Ops.BUFFER_VIEW else ref.arg
+        return int(size) * ref.dtype.itemsize
+
+
+def device_of_ref(ref: UOp) -> str:
+    """The device of a CALL's argument."""
+    base = ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
+    found = base.src[1].arg
+    if not isinstance(found, str):
+        raise ArgumentError(f"a kernel runs on one device, got a buffer on {found}")
+    return found
+
+
+def compile_calls(linear: UOp) -> dict[UOp, dict[str, Compiled]]:
+    """Programs of all kernels of `linear`: kernel -> device -> program."""
+    wanted: dict[str, dict[UOp, None]] = {}
+    for call in linear.src:
+        if call.src[0].op is Ops.SINK:
+            wanted.setdefault(device_of_ref(call.src[1]), {})[call.src[0]] = None
+    out: dict[UOp, dict[str, Compiled]] = {}
+    for device, kernels in wanted.items():
+        listed = list(kernels)
+        for kernel, compiled in zip(
+            listed, compile_all(listed, Device[device].renderer), strict=True
+        ):
+            out.setdefault(kernel, {})[device] = compiled
+    return out
+
+
+def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item]:
+    """The items of `linear`; buffers in `slots` are left open under their number."""
+    programs = compile_calls(linear)
+    slots = slots or {}
+    refs: dict[UOp, Ref] = {}
+
+    def ref_of(u: UOp) -> Ref:
+        found = refs.get(u)
+        if found is None:
+            number = slots.get(u)
+            found = refs[u] = Slot(number) if number is not None else u.buffer
+        return found
+
+    items = []
+    for call in linear.src:
+        body = call.src[0]
+        args = call.src[1:]
+        device = device_of_ref(args[0])
+        item = Item(call, tuple([ref_of(a) for a in args]), device)
+        item.driver = Device[device].driver
+        if body.op is Ops.SINK:
+            item.compiled = programs[body][device]
+            item.program = loaded.get(item.driver, item.compiled.binary)
+        items.append(item)
+    return items
+
+
+def _size3(sizes: tuple[Any, ...], values: Mapping[str, int]) -> tuple[int, int, int]:
+    a, b, c = [s if isinstance(s, int) else evaluate_ints(s, values) for s in sizes]
+    return a, b, c
+
+
+def launch_of(item: Item, values: Mapping[str, int]) -> Launch:
+    """The Launch of a kernel item."""
+    assert item.compiled is not None
+    info: ProgramInfo = item.compiled.info
+    refs = item.refs
+    buffers = tuple(
+        [r if isinstance(r, Slot) else r.memory for r in [refs[s] for s in info.params]]
+    )
+    try:
+        given = tuple([values[v] for v in info.vars])
+    except KeyError as missing:
+        raise ArgumentError(f"kernel {info.name} needs a value for variable {missing}") from None
+    return Launch(
+        item.program,
+        buffers,
+        given,
+        _size3(info.global_size, values),
+        _size3(info.local_size, values),
+    )
+
+
+def copy_within(item: Item) -> Copy | None:
+    """The Copy of an item both of whose sides are on one device, else None."""
+    dst, src = item.refs
+    if device_of_ref(item.call.src[1]) != device_of_ref(item.call.src[2]):
+        return None
+    return Copy(
+        dst if isinstance(dst, Slot) else dst.memory,
+        src if isinstance(src, Slot) else src.memory,
+        item.nbytes,
+    )
+
+
+def copy_across(dst: Buffer, src: Buffer) -> None:
+    """Copies between devices, through the host's memory where neither side shows its own."""
+    source_view = getattr(src.driver.allocator, "host_view", None)
+    if source_view is not None:
+        dst.ensure_allocated().copyin(source_view(src.memory)[: src.nbytes])
+        return
+    target_view = getattr(dst.driver.allocator, "host_view", None)
+    if target_view is not None:
+        src.copyout(target_view(dst.ensure_allocated().memory)[: dst.nbytes])
+        return
+    dst.ensure_allocated().copyin(src.as_memoryview())
+
+
+class Prepared:
+    """Items grouped into one batch per run of work on one driver."""
+
+    __slots__ = ("counts", "items", "steps")
+
+    def __init__(self, items: Sequence[Item], values: Mapping[str, int]) -> None:
+        self.items = items
+        self.steps: list[tuple[Any, Any]] = []  # (driver, batch) or (None, item)
+        work: list[Launch | Copy] = []
+        driver: Any = None
+
+        def flush() -> None:
+            if work:
+                self.steps.append((driver, driver.prepare(tuple(work))))
+                work.clear()
+
+        ops = mem = 0
+        for item in items:
+            entry = launch_of(item, values) if item.compiled is not None else copy_within(item)
+            if item.compiled is not None:
+                ops += _estimate(item.compiled.info.flops, values)
+                mem += _estimate(item.compiled.info.mem_bytes, values)
+            else:
+                mem += item.nbytes
+            if entry is None:
+                flush()
+                driver = None
+                self.steps.append((None, item))
+                continue
+            if item.driver is not driver:
+                flush()
+                driver = item.driver
+            work.append(entry)
+        flush()
+        self.counts = (len(items), ops, mem)
+
+    def run(self, patch: Sequence[Any] = (), buffers: Sequence[Buffer] = ()) -> None:
+        """Runs everything in order. `patch` fills slots with memories, `buffers` with the Buffers
+        those belong to (copies between devices need them)."""
+        start = time.perf_counter()
+        event = None
+        for driver, step in self.steps:
+            if driver is None:
+                dst, src = [buffers[r.index] if isinstance(r, Slot) else r for r in step.refs]
+                copy_across(dst, src)
+            else:
+                event = driver.submit(step, patch)
+        if event is not None:
+            event.wait()
+        kernels, ops, mem = self.counts
+        GlobalCounters.add(kernels, ops, mem, time.perf_counter() - start)
+
+
+def _estimate(x: Any, values: Mapping[str, int]) -> int:
+    return x if isinstance(x, int) else evaluate_ints(x, values)
+
+
+def run_items(items: Sequence[Item], values: Mapping[str, int], update_stats: bool = True) -> None:
+    """Runs `items` now; at DEBUG=2 one by one, each reported."""
+    if DEBUG >= 2:
+        from tinycore.engine.report import report_item
+
+        for item in items:
+            prepared = Prepared([item], values)
+            start = time.perf_counter()
+            prepared.run()
+            item.driver.synchronize()
+            report_item(item, prepared.counts, time.perf_counter() - start)
+        return
+    Prepared(items, values).run()

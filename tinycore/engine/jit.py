@@ -1,0 +1,381 @@
+"""TinyJit: a function of tensors is run twice, its work recorded the second time, then replayed.
+
+What is recorded are the kernels and copies, not the Python. On replay the inputs' buffers, new
+buffers for what is returned, and the values of bound variables are filled in; buffers that live
+only inside of the step share planned arenas.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from tinycore.config import JIT, NO_MEMORY_PLANNER
+from tinycore.device import Buffer
+from tinycore.dtype import DType, dtypes
+from tinycore.engine.batch import Item, Prepared, make_items
+from tinycore.engine.pending import stale_readers
+from tinycore.engine.realize import (
+    Captured,
+    capturing,
+    engine_lock,
+    live_tensors,
+    realize_tensors,
+)
+from tinycore.errors import JitError
+from tinycore.schedule.memory import base_of, plan_memory
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import shape_of
+from tinycore.uop.walk import toposort
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+class InputSpec(NamedTuple):
+    """What a replay requires of one tensor argument."""
+
+    path: str
+    shape: tuple[Any, ...]
+    dtype: DType
+    device: Any
+
+
+class _OutputSpec(NamedTuple):
+    """How one returned tensor is made from its buffer."""
+
+    slot: int | None  # None: the tensor is state and is returned as it is
+    shape: tuple[Any, ...]
+
+
+class _Inputs(NamedTuple):
+    tensors: list[Any]
+    specs: list[InputSpec]
+    plain: dict[str, Any]
+    var_vals: dict[str, int]
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(getattr(x, "uop", None), UOp)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every leaf of nested lists, tuples and dicts with its path."""
+    stack = [(path, value)]
+    while stack:
+        at, x = stack.pop()
+        if isinstance(x, (list, tuple)):
+            stack.extend([(f"{at}[{i}]", y) for i, y in reversed(list(enumerate(x)))])
+        elif isinstance(x, dict):
+            stack.extend([(f"{at}[{k!r}]", y) for k, y in reversed(list(x.items()))])
+        else:
+            yield at, x
+
+
+def _rebuild(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """`value` with every leaf replaced; nesting is as deep as what the user wrote."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_rebuild(x, leaf) for x in value])
+    if isinstance(value, (list, tuple)):
+        return type(value)([_rebuild(x, leaf) for x in value])
+    if isinstance(value, dict):
+        return {k: _rebuild(x, leaf) for k, x in value.items()}
+    return leaf(value)
+
+
+def _strip_reshape(u: UOp) -> UOp:
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u
+
+
+def collect_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Inputs:
+    """The tensors, plain values and bound variables among the arguments."""
+    tensors: list[Any] = []
+    specs: list[InputSpec] = []
+    plain: dict[str, Any] = {}
+    var_vals: dict[str, int] = {}
+    named = [(f"argument {i}", a) for i, a in enumerate(args)]
+    named += [(f"argument {k}", kwargs[k]) for k in sorted(kwargs)]
+    for name, value in named:
+        for path, x in _leaves(value, name):
+            if _is_tensor(x):
+                tensors.append(x)
+                specs.append(InputSpec(path, x.shape, x.dtype, x.device))
+            elif isinstance(x, UOp) and x.op is Ops.BIND:
+                var, val = x.unbind()
+                if var_vals.setdefault(var.arg.name, val) != val:
+                    raise JitError(
+                        f"bind mismatch: variable {var.arg.name!r} is bound to "
+                        f"{var_vals[var.arg.name]} and to {val} in one call"
+                    )
+            elif isinstance(x, _PLAIN):
+                plain[path] = x
+    return _Inputs(tensors, specs, plain, var_vals)
+
+
+class CapturedJit:
+    """The recorded step."""
+
+    def __init__(self, records: list[Captured], inputs: _Inputs, ret: Any, first_new: int) -> None:
+        self.specs, self.plain = inputs.specs, inputs.plain
+        self.ret = ret
+        self.var_vals: dict[str, int] = {}
+        for record in records:
+            self.var_vals.update(record.var_vals)
+        calls = tuple([call for record in records for call in record.linear.src])
+        linear = UOp(Ops.LINEAR, dtypes.void, calls)
+        input_nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
+        seen: dict[UOp, str] = {}
+        for node, spec in zip(input_nodes, inputs.specs, strict=True):
+            if node in seen:
+                raise JitError(
+                    f"{seen[node]} and {spec.path} are the same buffer; a captured step could not "
+                    "tell them apart later. Pass a copy (.clone()) for one of them"
+                )
+            seen[node] = spec.path
+        made = {
+            base_of(r)
+            for call in calls
+            for r in call.src[1:]
+            if base_of(r).op is Ops.BUFFER and base_of(r).src[0].arg > first_new
+        } - set(input_nodes)
+        returned = [x for _, x in _leaves(ret, "result") if _is_tensor(x)]
+        own = {id(x) for x in returned}
+        roots = [t.uop for t in live_tensors() if id(t) not in own]
+        alive = {u for u in toposort(roots) if u.op is Ops.BUFFER}
+        self.outputs: list[_OutputSpec] = []
+        self.output_nodes: list[UOp] = []
+        slots: dict[UOp, int] = {node: i for i, node in enumerate(input_nodes)}
+        for x in returned:
+            node = _strip_reshape(x.uop)
+            if node in made and node not in alive:
+                if node not in slots:
+                    slots[node] = len(slots)
+                    self.output_nodes.append(node)
+                self.outputs.append(_OutputSpec(slots[node], x.shape))
+            elif node in slots:
+                self.outputs.append(_OutputSpec(slots[node], x.shape))
+            else:
+                self.outputs.append(_OutputSpec(None, x.shape))
+        inner = made - alive - set(slots)
+        everything = {base_of(r) for call in calls for r in call.src[1:]}
+        if not NO_MEMORY_PLANNER:
+            linear = plan_memory(
+                linear,
+                frozenset(everything - inner),
+                lambda device, nbytes: UOp.new_buffer(device, nbytes, dtypes.uint8),
+            )
+        self.linear = linear
+        # a view of a buffer that changes from call to call is a slot of its own
+        self.slot_views: list[UOp] = []
+        for call in linear.src:
+            for r in call.src[1:]:
+                if r.op is Ops.BUFFER_VIEW and base_of(r) in slots and r not in slots:
+                    slots[r] = len(slots)
+                    self.slot_views.append(r)
+        self.slots = slots
+        written = {base_of(call.src[1]) for call in linear.src}
+        self.state = {b: set[UOp]() for b in written if b in everything and b not in inner}
+        self.items: list[Item] = make_items(linear, slots)
+        self._prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
+
+    def check(self, inputs: _Inputs) -> None:
+        """Raises: JitError naming the first argument that differs from the captured call."""
+        if len(inputs.specs) != len(self.specs):
+            raise JitError(
+                f"the captured call had {len(self.specs)} tensors among its arguments, this one "
+                f"has {len(inputs.specs)}; call reset() to capture again"
+            )
+        for was, now in zip(self.specs, inputs.specs, strict=True):
+            for field in ("path", "shape", "dtype", "device"):
+                if getattr(was, field) != getattr(now, field):
+                    raise JitError(
+                        f"{now.path}: {field} was {getattr(was, field)} when the step was captured "
+                        f"and is {getattr(now, field)} now; a captured step repeats the same work. "
+                        "Call reset() to capture again, or use one TinyJit for each"
+                    )
+        for path in {**self.plain, **inputs.plain}:
+            before, after = self.plain.get(path), inputs.plain.get(path)
+            if (
+                before is not after
+                and before != after
+                and not (before != before and after != after)
+            ):
+                raise JitError(
+                    f"{path} was {before!r} when the step was captured and is {after!r} now, which "
+                    "a replay cannot see; pass it as a Tensor or a bound Variable"
+                )
+
+    def replay(self, inputs: _Inputs) -> Any:
+        """Runs the step on these inputs and returns what it returned, in new buffers."""
+        self.check(inputs)
+        self._settle_readers()
+        values = {**self.var_vals, **inputs.var_vals}
+        key = tuple(sorted(values.items()))
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            if len(self._prepared) >= 64:
+                self._prepared.clear()
+            prepared = self._prepared[key] = Prepared(self.items, values)
+        fresh = {
+            node: UOp.new_buffer(node.src[1].arg, node.arg, node.dtype)
+            for node in self.output_nodes
+        }
+        buffers: list[Buffer] = [_strip_reshape(t.uop).buffer for t in inputs.tensors]
+        buffers += [fresh[node].buffer.ensure_allocated() for node in self.output_nodes]
+        for view in self.slot_views:
+            whole = buffers[self.slots[view.src[0]]]
+            size, offset = view.arg
+            buffers.append(whole.view(size, view.dtype, offset))
+        prepared.run([b.memory for b in buffers], buffers)
+        nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
+        nodes += [fresh[node] for node in self.output_nodes]
+        spec = iter(self.outputs)
+
+        def remake(x: Any) -> Any:
+            if not _is_tensor(x):
+                return x
+            out = next(spec)
+            if out.slot is None:
+                return x
+            return type(x).from_uop(nodes[out.slot].reshape(out.shape))
+
+        return _rebuild(self.ret, remake)
+
+    def _settle_readers(self) -> None:
+        """Realizes pending tensors that read state which the step is about to overwrite."""
+        pending = []
+        for t in live_tensors():
+            base = _strip_reshape(t.uop)
+            if base.op is not Ops.BUFFER and base.op is not Ops.BUFFER_VIEW:
+                pending.append(t)
+        if not pending:
+            return
+        stores = {b: {b} for b in self.state}  # no version has seen these writes
+        stale = set(stale_readers([t.uop for t in pending], stores))
+        if stale:
+            realize_tensors([t for t in pending if t.uop in stale])
+
+
+class TinyJit(Generic[P, R]):
+    """`TinyJit(f)`: f, recorded on its second call and replayed from the third on.
+
+    Arguments may hold tensors, bound variables and plain values in lists, tuples and dicts. Shapes,
+    dtypes, devices and plain values must not change once the step is captured. What is returned
+    lies in new buffers at each call.
+    """
+
+    def __init__(
+        self, fxn: Callable[P, R] | None, captured: Any = None, prune: bool = False
+    ) -> None:
+        self.fxn = fxn
+        self.captured: CapturedJit | None = captured
+        self.cnt = 2 if captured is not None else 0
+        self._lock = threading.RLock()
+        if fxn is not None:
+            functools.update_wrapper(self, fxn)
+
+    def reset(self) -> None:
+        """Forgets the captured step; the next two calls run the function again."""
+        with self._lock:
+            self.captured, self.cnt = None, 0
+
+    @property
+    def jit_cache(self) -> list[Item]:
+        """The recorded items."""
+        return self.captured.items if self.captured is not None else []
+
+    @property
+    def input_replace(self) -> dict[tuple[int, int], int]:
+        """(item, argument) -> slot, for every argument that changes from call to call."""
+        from tinycore.device import Slot
+
+        return {
+            (j, i): ref.index
+            for j, item in enumerate(self.jit_cache)
+            for i, ref in enumerate(item.refs)
+            if isinstance(ref, Slot)
+        }
+
+    def __get__(self, obj: Any, objtype: Any = None) -> Any:
+        return self if obj is None else functools.partial(self.__call__, obj)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if not JIT or capturing.get() is not None:
+            return self._run(args, kwargs)
+        with self._lock:
+            inputs = collect_inputs(args, kwargs)
+            if self.captured is not None:
+                with engine_lock():
+                    self.captured.check(inputs)
+                    _make_plain(inputs)
+                    return self.captured.replay(inputs)  # type: ignore[no-any-return]
+            if self.cnt == 0:
+                result = self._run(args, kwargs)
+                self.cnt = 1
+                return result
+            with engine_lock():
+                _make_plain(inputs)
+                return self._capture(inputs, args, kwargs)
+
+    def _run(self, args: Any, kwargs: Any) -> R:
+        assert self.fxn is not None, "a captured step without its function can only be replayed"
+        result = self.fxn(*args, **kwargs)
+        tensors = [x for _, x in _leaves(result, "result") if _is_tensor(x)]
+        if tensors:
+            realize_tensors(tensors)
+        return result
+
+    def _capture(self, inputs: _Inputs, args: Any, kwargs: Any) -> R:
+        records: list[Captured] = []
+        before = [t.uop for t in inputs.tensors]
+        first_new = UOp.unique().arg
+        token = capturing.set(records)
+        try:
+            result = self._run(args, kwargs)
+        finally:
+            capturing.reset(token)
+        if not records:
+            raise JitError(
+                "nothing was computed in the function: there is no work to capture. Its results "
+                "may not depend on its inputs, or were computed before"
+            )
+        at_call = inputs._replace(
+            tensors=[_Was(node, spec) for node, spec in zip(before, inputs.specs, strict=True)]
+        )
+        self.captured = CapturedJit(records, at_call, result, first_new)
+        self.cnt = 2
+        return result
+
+
+class _Was:
+    """An input tensor as it was when the call began."""
+
+    __slots__ = ("device", "dtype", "shape", "uop")
+
+    def __init__(self, uop: UOp, spec: InputSpec) -> None:
+        self.uop, self.shape, self.dtype, self.device = uop, spec.shape, spec.dtype, spec.device
+
+
+def _make_plain(inputs: _Inputs) -> None:
+    """Gives every input tensor a buffer of its own: pending ones are realized, views copied."""
+    realize_tensors(inputs.tensors)
+    views = []
+    for t in inputs.tensors:
+        base = _strip_reshape(t.uop)
+        if base.op is not Ops.BUFFER:
+            shape = shape_of(t.uop)
+            assert shape is not None
+            t.uop = UOp(Ops.CONTIGUOUS, base.dtype, (t.uop,))
+            views.append(t)
+    if views:
+        realize_tensors(views)
+
+
+__all__ = ["CapturedJit", "TinyJit"]

@@ -1,0 +1,113 @@
+"""What tensors that are not realized yet still need of buffers that change.
+
+A tensor is a value: an expression built before a write keeps the old numbers. Before a write runs,
+every live tensor that would see the new contents by mistake is realized first; after a run, nodes
+that have a buffer now are replaced by it in every pending graph, which also frees what they were
+computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.walk import toposort
+
+_STORE_BIT = 1 << Ops.STORE
+_BUFFER_BIT = 1 << Ops.BUFFER
+
+
+def _base(u: UOp) -> UOp:
+    while u.op is not Ops.BUFFER and u.src:
+        u = u.src[0]
+    return u
+
+
+def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
+    """The STOREs that realizing `roots` would run, by the BUFFER they write."""
+    out: dict[UOp, set[UOp]] = {}
+    for u in toposort([r for r in roots if r.mask & _STORE_BIT], _may_store):
+        if u.op is Ops.STORE:
+            out.setdefault(_base(u.src[0]), set()).add(u)
+    return out
+
+
+def _may_store(u: UOp) -> bool:
+    return bool(u.mask & _STORE_BIT)
+
+
+def _applied(after: UOp) -> set[UOp]:
+    """The STOREs that version `after` of a buffer has seen."""
+    out: set[UOp] = set()
+    node = after
+    while node.op is not Ops.BUFFER and node.src:
+        if node.op is Ops.AFTER:
+            out.update(node.src[1:])
+        node = node.src[0]
+    return out
+
+
+def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> list[UOp]:
+    """Those of `candidates` that read a buffer in a version which `stores` would overwrite."""
+    stale: dict[UOp, bool] = {}
+    out = []
+    for root in candidates:
+        if not root.mask & _BUFFER_BIT:
+            continue
+        stack = [root]
+        while stack:
+            u = stack[-1]
+            if u in stale:
+                stack.pop()
+                continue
+            if u.op is Ops.BUFFER:
+                stale[u] = u in stores
+                stack.pop()
+                continue
+            if not u.mask & _BUFFER_BIT:
+                stale[u] = False
+                stack.pop()
+                continue
+            sources = u.src
+            own = False
+            if u.op is Ops.AFTER:
+                written = stores.get(_base(u))
+                if written is not None:
+                    own = not written <= _applied(u)
+                    sources = ()
+            elif u.op is Ops.STORE:
+                sources = u.src[1:]
+            waiting = [s for s in sources if s not in stale]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stale[u] = own or any([stale[s] for s in sources])
+            stack.pop()
+        if stale[root]:
+            out.append(root)
+    return out
+
+
+def replace_realized(root: UOp, mapping: dict[UOp, UOp], memo: dict[UOp, UOp]) -> UOp:
+    """`root` with realized nodes replaced by their buffers. `memo` is shared between calls."""
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in memo:
+            stack.pop()
+            continue
+        found = mapping.get(u)
+        if found is not None:
+            memo[u] = found
+            stack.pop()
+            continue
+        waiting = [s for s in u.src if s not in memo]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        src = tuple([memo[s] for s in u.src])
+        same = all([a is b for a, b in zip(src, u.src, strict=True)])
+        memo[u] = u if same else UOp(u.op, u.dtype, src, u.arg, u.tag)
+        stack.pop()
+    return memo[root]

@@ -1,0 +1,270 @@
+"""Programs of kernels: compiled at most once, in memory, on disk and on each device.
+
+A program is known by the kernel, the renderer (with its compiler's version and the machine's
+features) and the options of code generation; nothing else goes into it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from tinycore import cache
+from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
+from tinycore.config import CCACHE, DEBUG, log
+from tinycore.dtype import dtypes
+from tinycore.errors import SerialError
+from tinycore.renderer import Binary
+from tinycore.uop.args import ProgramInfo
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.serial import digest, from_bytes, to_bytes
+
+_FORMAT = "1"  # of what the disk cache holds; part of the key
+
+
+class Key(NamedTuple):
+    """What a program depends on."""
+
+    kernel: UOp
+    renderer: str
+    options: CodegenOptions
+
+
+class Compiled(NamedTuple):
+    """A kernel's launch facts, source and code."""
+
+    info: ProgramInfo
+    source: str
+    binary: Binary
+    program: UOp  # PROGRAM(SINK, DEVICE, LINEAR, SOURCE, BINARY); LINEAR is empty when from disk
+
+
+class CompileCounts:
+    """How often each level answered, for tests and DEBUG. Plain ints; read them between runs."""
+
+    memory = 0
+    disk = 0
+    compiler = 0
+
+
+class ProgramCache:
+    """Programs by key, least recently used dropped first. Safe under threads: two threads that
+    want one program compile it once."""
+
+    def __init__(self, limit: int = 8192) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._items: OrderedDict[Key, Future[Compiled]] = OrderedDict()
+
+    def claim(self, key: Key) -> tuple[Future[Compiled], bool]:
+        """(the future of `key`'s program, whether the caller is the one to fill it)."""
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+                return found, False
+            made: Future[Compiled] = Future()
+            self._items[key] = made
+            while len(self._items) > self._limit:
+                self._items.popitem(last=False)
+            return made, True
+
+    def forget(self, key: Key) -> None:
+        """Drops `key`, so that a later call tries again."""
+        with self._lock:
+            self._items.pop(key, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._items.clear()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+program_cache = ProgramCache()
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _compilers() -> ThreadPoolExecutor:
+    """Threads on which compilers run; those release the interpreter's lock while they work."""
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tinycore-compile")
+        return _pool
+
+
+def _after_fork() -> None:
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+def renderer_key(renderer: Any) -> str:
+    """Everything of a renderer that its output depends on."""
+    return f"{renderer.name}|{renderer.target}|{renderer.emits}|{renderer.version_key}"
+
+
+def compile_all(
+    kernels: Sequence[UOp], renderer: Any, options: CodegenOptions | None = None
+) -> list[Compiled]:
+    """The programs of `kernels`, each compiled once: code generation here, compilers beside it.
+
+    Raises: CompileError of the first kernel that fails; the others are kept.
+    """
+    options = options or options_from_config()
+    name = renderer_key(renderer)
+    futures: list[Future[Compiled]] = []
+    running: list[tuple[Key, Future[Compiled], Future[Binary], Any]] = []
+    use_disk = bool(CCACHE)
+    try:
+        for kernel in kernels:
+            key = Key(kernel, name, options)
+            future, mine = program_cache.claim(key)
+            futures.append(future)
+            if not mine:
+                CompileCounts.memory += 1
+                continue
+            try:
+                found = _from_disk(key) if use_disk else None
+                if found is not None:
+                    CompileCounts.disk += 1
+                    future.set_result(found)
+                    continue
+                lowered = compile_kernel(
+                    kernel, renderer.target, renderer.capabilities, options, renderer.target.device
+                )
+                info: ProgramInfo = lowered.arg
+                source = renderer.render(lowered.src[2], info.name)
+                if DEBUG >= 4:
+                    from tinycore.engine.report import show_source
+
+                    show_source(lowered, source)
+                CompileCounts.compiler += 1
+                job = _compilers().submit(renderer.compiler.compile, source, info.name)
+                running.append((key, future, job, (lowered, source)))
+            except BaseException as error:
+                program_cache.forget(key)
+                future.set_exception(error)
+                raise
+    finally:
+        for key, future, job, (lowered, source) in running:
+            try:
+                binary = job.result()
+            except BaseException as error:
+                program_cache.forget(key)
+                future.set_exception(error)
+                continue
+            compiled = _assemble(lowered, source, binary)
+            future.set_result(compiled)
+            if use_disk:
+                _to_disk(key, compiled)
+    return [f.result() for f in futures]
+
+
+def _assemble(lowered: UOp, source: str, binary: Binary) -> Compiled:
+    info: ProgramInfo = lowered.arg
+    facts: dict[str, str | int] = {
+        "flops": _number(info.flops),
+        "bytes": _number(info.mem_bytes),
+        "threads": _number(info.threads),
+    }
+    facts.update(dict(binary.metadata))  # what the compiler knows, it knows better
+    binary = Binary(
+        binary.format, binary.abi, binary.entry, binary.code, tuple(sorted(facts.items()))
+    )
+    program = UOp(
+        Ops.PROGRAM,
+        dtypes.void,
+        (
+            *lowered.src[:3],
+            UOp(Ops.SOURCE, arg=source),
+            UOp(Ops.BINARY, arg=binary),
+        ),
+        info,
+    )
+    return Compiled(info, source, binary, program)
+
+
+def _number(x: Any) -> int:
+    """A fact as an int; a size that varies counts with its greatest value."""
+    return int(x.vmax) if isinstance(x, UOp) else int(x)
+
+
+def _disk_key(key: Key) -> bytes:
+    head = f"{_FORMAT}|{key.renderer}|{key.options!r}|".encode()
+    return head + digest(key.kernel)
+
+
+def _from_disk(key: Key) -> Compiled | None:
+    data = cache.get("programs", _disk_key(key))
+    if data is None:
+        return None
+    try:
+        program = from_bytes(data)
+    except SerialError as error:
+        log.debug("a cached program cannot be read and is compiled again: %s", error)
+        return None
+    info: ProgramInfo = program.arg
+    full = UOp(
+        Ops.PROGRAM,
+        dtypes.void,
+        (key.kernel, *program.src[1:]),
+        info,
+    )
+    return Compiled(info, program.src[3].arg, program.src[4].arg, full)
+
+
+def _to_disk(key: Key, compiled: Compiled) -> None:
+    # The kernel is the key and the linear program can be made again: neither is stored.
+    slim = UOp(
+        Ops.PROGRAM,
+        dtypes.void,
+        (
+            UOp(Ops.SINK),
+            compiled.program.src[1],
+            UOp(Ops.LINEAR),
+            *compiled.program.src[3:],
+        ),
+        compiled.info,
+    )
+    cache.put("programs", _disk_key(key), to_bytes(slim))
+
+
+class _Loaded:
+    """Programs on devices: per driver, by binary."""
+
+    def __init__(self, limit: int = 8192) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._items: OrderedDict[tuple[int, Binary], tuple[Any, Any]] = OrderedDict()
+
+    def get(self, driver: Any, binary: Binary) -> Any:
+        key = (id(driver), binary)
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+                return found[1]
+        made = driver.load(binary)
+        with self._lock:
+            # the driver is kept with its programs, so that its id stays its own
+            kept = self._items.setdefault(key, (driver, made))
+            while len(self._items) > self._limit:
+                self._items.popitem(last=False)
+            return kept[1]
+
+
+loaded = _Loaded()
+
+try:
+    import os
+
+    os.register_at_fork(after_in_child=_after_fork)
+except AttributeError:  # systems without fork
+    log.debug("no fork on this system")

@@ -1,0 +1,218 @@
+"""Tensors become numbers: schedule, compile, run, and the tensors then name their buffers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar as TaskVar
+from typing import Any, NamedTuple, Protocol
+
+from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE
+from tinycore.engine.batch import compile_calls, make_items, run_items
+from tinycore.engine.pending import replace_realized, stale_readers, stores_below
+from tinycore.engine.report import caller, report_schedule
+from tinycore.schedule import Schedule, ScheduleOptions, schedule
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import shape_of
+from tinycore.uop.walk import substitute, toposort
+
+
+class HasUOp(Protocol):
+    """A tensor, as far as the engine is concerned."""
+
+    uop: UOp
+
+
+class Captured(NamedTuple):
+    """One LINEAR that ran while a capture was on, with the values of its variables."""
+
+    linear: UOp
+    var_vals: dict[str, int]
+
+
+capturing: TaskVar[list[Captured] | None] = TaskVar("tinycore_capturing", default=None)
+
+# One schedule is made and run at a time: a write and the reads of what it overwrites must not
+# interleave with another thread's. Building graphs takes no lock.
+_lock = threading.RLock()
+_live_tensors: Callable[[], Iterable[HasUOp]] = tuple
+
+
+def install_live_tensors(live: Callable[[], Iterable[HasUOp]]) -> None:
+    """Tells the engine how to list the tensors that exist; called once by the front end."""
+    global _live_tensors
+    _live_tensors = live
+
+
+def live_tensors() -> list[HasUOp]:
+    """The tensors that exist now."""
+    return list(_live_tensors())
+
+
+@contextmanager
+def engine_lock() -> Iterator[None]:
+    """Holds back other threads' realizations."""
+    with _lock:
+        yield
+
+
+def schedule_options() -> ScheduleOptions:
+    """The options that the context variables ask for now."""
+    # a capture plans all of its buffers together, at the end
+    plan = not NO_MEMORY_PLANNER.value and capturing.get() is None
+    return ScheduleOptions(plan, bool(SCACHE.value))
+
+
+def _strip_reshape(u: UOp) -> UOp:
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u
+
+
+def _is_stored(u: UOp) -> bool:
+    return u.op is Ops.BUFFER or u.op is Ops.BUFFER_VIEW
+
+
+class _Pending(NamedTuple):
+    schedule: Schedule
+    bases: list[UOp]  # what is computed, in the order of schedule.outputs
+
+
+def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
+    bases: dict[UOp, None] = {}
+    for t in tensors:
+        base = _strip_reshape(t.uop)
+        if not _is_stored(base):
+            bases[base] = None
+    if not bases:
+        return None
+    while True:
+        stores = stores_below(bases)
+        if not stores:
+            break
+        targets = [_target(u) for u in stale_readers([t.uop for t in _live_tensors()], stores)]
+        fresh = [u for u in targets if u not in bases]
+        if not fresh:
+            break
+        bases.update(dict.fromkeys(fresh))
+    listed = list(bases)
+    start = time.perf_counter()
+    found = schedule(UOp.sink(*listed), schedule_options())
+    if DEBUG >= 1:
+        seconds = time.perf_counter() - start
+        report_schedule(len(found.linear.src), seconds, found.hit, caller())
+    return _Pending(found, listed)
+
+
+def _target(u: UOp) -> UOp:
+    """What is computed to keep the value of pending tensor node `u`: a plain view of a buffer that
+    is about to change is copied."""
+    base = _strip_reshape(u)
+    return UOp(Ops.CONTIGUOUS, base.dtype, (base,)) if _is_stored(base) else base
+
+
+def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
+    """Replaces what was computed by its buffer in every tensor that exists."""
+    mapping: dict[UOp, UOp] = {}
+    copies: dict[UOp, UOp] = {}
+    for u in toposort(pending.bases, lambda n: bool(n.mask >> Ops.AFTER & 1)):
+        if u.op is Ops.AFTER:  # its writes have run, they must not run again
+            mapping[u] = substitute(u.src[0], mapping)
+    for base, out in zip(pending.bases, pending.schedule.outputs, strict=True):
+        if base.op is Ops.AFTER:
+            continue
+        shape = shape_of(base)
+        assert shape is not None
+        stored = mapping[base] = out if shape_of(out) == shape else out.reshape(shape)
+        if base.op is Ops.CONTIGUOUS and _is_stored(base.src[0]):
+            copies[base.src[0]] = stored
+    memo: dict[UOp, UOp] = {}
+    for t in {id(t): t for t in [*_live_tensors(), *tensors]}.values():
+        old = _strip_reshape(t.uop)
+        if old in copies:
+            shape = shape_of(t.uop)
+            assert shape is not None
+            t.uop = copies[old].reshape(shape)
+        else:
+            t.uop = replace_realized(t.uop, mapping, memo)
+
+
+def schedule_tensors(tensors: Sequence[HasUOp]) -> tuple[UOp, dict[str, int]]:
+    """(the LINEAR that computes `tensors`, the values of its variables). The tensors then name
+    the buffers that running it fills."""
+    with _lock:
+        pending = _plan(tensors)
+        if pending is None:
+            return UOp(Ops.LINEAR), {}
+        _settle(pending, tensors)
+        return pending.schedule.linear, pending.schedule.var_vals
+
+
+def realize_tensors(tensors: Sequence[HasUOp], do_update_stats: bool = True) -> None:
+    """Computes `tensors`; each then names its buffer.
+
+    A failure leaves every tensor as it was: running again after the cause is gone is right.
+    """
+    with _lock:
+        pending = _plan(tensors)
+        if pending is None:
+            return
+        run_linear(pending.schedule.linear, pending.schedule.var_vals, do_update_stats)
+        _settle(pending, tensors)
+
+
+def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = True) -> None:
+    """Compiles and runs `linear`, front to back."""
+    items = make_items(linear)
+    run_items(items, var_vals, do_update_stats)
+    record = capturing.get()
+    if record is not None:
+        record.append(Captured(linear, dict(var_vals)))
+
+
+def compile_linear(linear: UOp) -> UOp:
+    """`linear` with every kernel compiled: CALL(PROGRAM, buffers..)."""
+    programs = compile_calls(linear)
+    calls = []
+    for call in linear.src:
+        body = call.src[0]
+        if body.op is Ops.SINK:
+            device = call.src[1].src[0] if call.src[1].op is Ops.BUFFER_VIEW else call.src[1]
+            body = programs[body][device.src[1].arg].program
+        calls.append(UOp(Ops.CALL, call.dtype, (body, *call.src[1:]), call.arg))
+    return UOp(Ops.LINEAR, linear.dtype, tuple(calls))
+
+
+class ExecItem:
+    """One item of a schedule, for those who run schedules by hand."""
+
+    __slots__ = ("bufs", "call", "prg")
+
+    def __init__(self, call: UOp) -> None:
+        self.call = call
+        self.bufs: list[Any] = [ref.buffer for ref in call.src[1:]]
+        self.prg: Any = None
+
+    @property
+    def ast(self) -> UOp:
+        """The kernel or COPY."""
+        return self.call.src[0]
+
+    def run(self, var_vals: dict[str, int] | None = None) -> None:
+        """Runs this item alone."""
+        run_linear(UOp(Ops.LINEAR, self.call.dtype, (self.call,)), var_vals or {})
+
+
+def linear_to_schedule(linear: UOp) -> list[ExecItem]:
+    """The items of `linear`."""
+    return [ExecItem(call) for call in linear.src]
+
+
+def run_schedule(schedule: Sequence[ExecItem], var_vals: dict[str, int] | None = None) -> None:
+    """Runs items in order."""
+    if schedule:
+        calls = tuple([item.call for item in schedule])
+        run_linear(UOp(Ops.LINEAR, calls[0].dtype, calls), var_vals or {})
