@@ -3,9 +3,9 @@
     Device["CPU:1"]     the opened device, made once
     Device.DEFAULT      the name of the device that tensors are made on
 
-A driver (and with it a device's memory) is opened once for each device, interface and index. What
-`Device[name]` returns pairs it with the renderer that the DEV in force asks for, so that the same
-memory can be used by kernels of several renderers.
+A driver (and with it a device's memory) is opened once for each device, interface, index and arch.
+What `Device[name]` returns pairs it with the renderer that the DEV in force asks for, so that the
+same memory can be used by kernels of several renderers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from tinycore import plugin
@@ -54,10 +55,10 @@ class OpenedDeviceHandle:
     @property
     def target(self) -> Target:
         """What was opened: device, interface, index, renderer and arch as far as they are known."""
-        target = self._opened.target
-        if self._renderer is not None:
-            return target.filled(renderer=self._renderer.name, arch=self._renderer.target.arch)
-        return target.filled(renderer=self._asked.renderer)
+        target = self._opened.target.filled(renderer=self._asked.renderer)
+        if self._renderer is None:
+            return target
+        return target.filled(renderer=self._renderer.name, arch=self._renderer.target.arch)
 
     @property
     def renderer(self) -> Any:
@@ -191,8 +192,9 @@ class DeviceRegistry:
         return handle
 
     def _driver(self, asked: Target) -> plugin.OpenedDevice:
-        """The driver for a device, interface and index. The lock is held."""
-        key = Target(asked.device, "", "", asked.interface.upper(), asked.indices)
+        """The driver for a device, interface, index and arch. The lock is held."""
+        asked = replace(asked, renderer="")  # memory does not depend on what compiles for it
+        key = replace(asked, interface=asked.interface.upper())
         found = self._drivers.get(key)
         if found is None:
             if key in self._opening:
@@ -203,8 +205,8 @@ class DeviceRegistry:
                 found = plugin.open_device(asked)
             finally:
                 self._opening.remove(key)
-            target = found.target
-            own_key = Target(target.device, "", "", target.interface.upper(), asked.indices)
+            own = found.target
+            own_key = replace(key, device=own.device, interface=own.interface.upper())
             found = self._drivers.setdefault(own_key, found)
             self._drivers[key] = found
             if DEBUG >= 1:
