@@ -9,6 +9,8 @@ A command is imported when it is run, so that `devices` works where the compiler
 from __future__ import annotations
 
 COMMANDS: dict[str, str] = {
+    "compile": "write a step's kernels, sources and launch table to files, for any target",
     "devices": "list devices, interfaces and renderers, who provides them and whether they work",
+    "replay": "compile and run one saved kernel, and compare devices",
 }
 """Name of the command and of its module -> one line for the help."""
