@@ -191,3 +191,37 @@ def test_old_spellings_are_refused_at_the_first_device(clean: Any) -> None:
     done = clean.run(code=START + "Device['CPU']", AMD_CC="HIP", DEV="QCOM:IR3")
     assert done.returncode == 1
     assert "AMD_CC=HIP is the old spelling: unset it and use DEV='QCOM:IR3;AMD:HIP'" in done.stderr
+
+
+def test_entries_of_dev_without_effect_warn_once(clean: Any) -> None:
+    found = clean.json(
+        START
+        + """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    Device["CPU"]; Device["CPU:1"]; Device["GOOD"]
+print(json.dumps([f"{w.category.__name__}: {w.message}" for w in caught]))
+""",
+        DEV="CPU;ADM:LLVM;GOOD:LLVM;:LLVM;::gfx1;AMD:LLVM",
+    )
+    dev = "CPU;ADM:LLVM;GOOD:LLVM;:LLVM;::gfx1;AMD:LLVM"
+    assert [text.partition(f"DEV={dev}: the entry ")[2] for text in found] == [
+        "'ADM:LLVM' is not used: unknown device ADM. Did you mean AMD? "
+        "Installed: CPU, DISK, GOOD, NPY, NULL, PYTHON",
+        "'::gfx1' is not used: only the first entry without a device counts",
+        "'AMD:LLVM' is not used: no installed package provides device AMD. "
+        "Install it: pip install tinycore-amd",
+    ]
+    assert all(text.startswith("TinycoreWarning: ") for text in found)
+
+
+def test_paths_share_one_driver(clean: Any) -> None:
+    found = clean.json(
+        START
+        + """
+a, b, c = Device["DISK:/a/b"], Device["disk:c:0"], Device["DISK"]
+print(json.dumps([a is b is c, a.name, Device.canonicalize("disk:/A:0"), len(Device._canonical)]))
+"""
+    )
+    assert found == [True, "DISK", "DISK:/A:0", 1]

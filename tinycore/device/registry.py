@@ -16,10 +16,10 @@ import sys
 import threading
 import warnings
 from dataclasses import replace
-from typing import Any
 
 from tinycore import plugin
 from tinycore.config import DEBUG, DEV, log
+from tinycore.device.protocols import Driver
 from tinycore.errors import (
     CyclicOpenError,
     DeviceIndexError,
@@ -27,10 +27,13 @@ from tinycore.errors import (
     PluginWarning,
     ReadOnlyError,
     TinycoreError,
+    TinycoreWarning,
     UnknownDeviceError,
 )
+from tinycore.renderer.renderer import Renderer
 from tinycore.target import Target
 
+_BY_PATH = "DISK:"
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)(?::(.*))?\Z", re.DOTALL)
 
 
@@ -44,11 +47,11 @@ class OpenedDeviceHandle:
         """As `Device.canonicalize` writes it: "CPU", "CPU:1"."""
         self._asked = asked
         self._opened = opened
-        self._renderer: Any = None
+        self._renderer: Renderer | None = None
         self._lock = threading.Lock()
 
     @property
-    def driver(self) -> Any:
+    def driver(self) -> Driver:
         """The Driver: memory, programs, submission."""
         return self._opened.driver
 
@@ -61,7 +64,7 @@ class OpenedDeviceHandle:
         return target.filled(renderer=self._renderer.name, arch=self._renderer.target.arch)
 
     @property
-    def renderer(self) -> Any:
+    def renderer(self) -> Renderer:
         """The Renderer that programs for this device are made with; selected at first use."""
         if self._renderer is None:
             with self._lock:
@@ -82,9 +85,9 @@ class _Renderers:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._made: dict[Target, Any] = {}
+        self._made: dict[Target, Renderer] = {}
 
-    def get(self, asked: Target, opened: plugin.OpenedDevice) -> Any:
+    def get(self, asked: Target, opened: plugin.OpenedDevice) -> Renderer:
         target = Target(
             device=opened.spec.name,
             renderer=asked.renderer,
@@ -113,7 +116,7 @@ class DeviceRegistry:
         self._handles: dict[tuple[str, str], OpenedDeviceHandle] = {}
         self._canonical: dict[str, str] = {}
         self._defaults: dict[str, str] = {}
-        self._environment_checked = False
+        self._checked: set[str] = set()
 
     def __getitem__(self, name: str) -> OpenedDeviceHandle:
         """The opened device `name`, such as "CPU" or "CPU:1".
@@ -149,7 +152,9 @@ class DeviceRegistry:
             return self.DEFAULT
         found = self._canonical.get(device)
         if found is None:
-            found = self._canonical[device] = _canonical_name(device)
+            found = _canonical_name(device)
+            if not found.startswith(_BY_PATH):  # paths are many: they are not kept
+                self._canonical[device] = found
         return found
 
     def get_available_devices(self) -> list[str]:
@@ -175,6 +180,8 @@ class DeviceRegistry:
 
     def _open(self, name: str, dev: str) -> OpenedDeviceHandle:
         canonical = self.canonicalize(name)
+        if canonical.startswith(_BY_PATH):
+            return self[canonical.partition(":")[0]]  # one driver serves every path
         with self._lock:
             self._check_environment()
             handle = self._handles.get((canonical, dev))
@@ -246,11 +253,18 @@ class DeviceRegistry:
         )
 
     def _check_environment(self) -> None:
-        if not self._environment_checked:
-            from tinycore.plugin.legacy import refuse_old_spellings
+        """Refuses old spellings, and warns once of what DEV says in vain. The lock is held."""
+        dev = str(DEV)
+        if dev in self._checked:
+            return
+        from tinycore.plugin.legacy import refuse_old_spellings
+        from tinycore.plugin.registry import unused_targets
 
-            refuse_old_spellings(os.environ, DEV.targets)
-            self._environment_checked = True
+        refuse_old_spellings(os.environ, DEV.targets)
+        self._checked.add(dev)
+        for target, reason in unused_targets(DEV.targets):
+            text = f"DEV={dev}: the entry {str(target)!r} is not used: {reason}"
+            warnings.warn(text, TinycoreWarning, stacklevel=2)
 
 
 def _is_absence(error: TinycoreError) -> bool:
@@ -270,7 +284,7 @@ def _canonical_name(device: str) -> str:
     name, index = match[1].upper(), match[2]
     if index is None:
         return name
-    if name == "DISK":
+    if f"{name}:" == _BY_PATH:
         return f"{name}:{index}" if index else name
     if not re.fullmatch(r"[0-9]+", index):
         raise UnknownDeviceError(
@@ -282,8 +296,6 @@ def _canonical_name(device: str) -> str:
 
 def _with_index(target: Target, name: str, index: str) -> Target:
     """`target` for the device of that ordinal among the visible ones."""
-    if not index.isdigit() and index:
-        return target  # a path: the driver's own business
     ordinal = int(index or 0)
     visible = target.index_list()
     if not visible:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.errors import (
     ArchError,
@@ -19,7 +19,6 @@ from tinycore.errors import (
     DeviceUnavailableError,
     IncompatiblePluginError,
     IncompatibleRendererError,
-    InvalidPluginError,
     SelectionError,
     TinycoreError,
     UnknownInterfaceError,
@@ -40,6 +39,10 @@ from tinycore.plugin.scan import Distribution, Provider
 from tinycore.plugin.specs import DeviceSpec, InterfaceSpec, RendererSpec
 from tinycore.target import Target
 
+if TYPE_CHECKING:
+    from tinycore.device.protocols import Driver
+    from tinycore.renderer.renderer import Renderer
+
 ANY_ABI = "*"
 """In DeviceSpec.loads: takes the binaries of every renderer (and runs none of them)."""
 
@@ -48,7 +51,7 @@ ANY_ABI = "*"
 class OpenedDevice:
     """A driver with the target that it was opened for, interface and arch filled in."""
 
-    driver: Any
+    driver: Driver
     target: Target
     spec: DeviceSpec
 
@@ -104,7 +107,7 @@ def open_device(target: Target) -> OpenedDevice:
     )
 
 
-def select_renderer(target: Target) -> Any:
+def select_renderer(target: Target) -> Renderer:
     """The renderer that `target` names, or the first that its device lists and that can be made.
 
     Nothing is opened: this is all that compiling for a device takes.
@@ -259,7 +262,7 @@ def _make_renderer(
     target: Target,
     prefix: str,
     is_named: bool = True,
-) -> Any:
+) -> Renderer:
     spec: RendererSpec = spec_of(found, prefix, is_named)
     _check_abi(device, provider, spec.name, found, spec.emits, prefix)
     if not re.fullmatch(spec.arch_pattern, target.arch, re.IGNORECASE):
@@ -275,7 +278,7 @@ def _make_renderer(
     owner = device.name if spec.device.upper() == "ANY" else spec.device
     own_target = Target(device=owner, renderer=spec.name, arch=target.arch)
     what = f"renderer {spec.name}"
-    renderer = _make(spec.factory, found.distribution, prefix, what, own_target)
+    renderer: Renderer = _make(spec.factory, found.distribution, prefix, what, own_target)
     _check_abi(device, provider, spec.name, found, getattr(renderer, "emits", spec.emits), prefix)
     return renderer
 

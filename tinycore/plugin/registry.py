@@ -6,7 +6,7 @@ name that nobody, or more than one, provides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tinycore.config import suggest
 from tinycore.errors import (
@@ -14,6 +14,7 @@ from tinycore.errors import (
     DeviceNotInstalledError,
     IncompatiblePluginError,
     ProviderError,
+    SelectionError,
     UnknownDeviceError,
     UnknownInterfaceError,
     UnknownRendererError,
@@ -108,6 +109,27 @@ def device_provider(target: Target, prefix: str) -> Provider:
     near = suggest(name, {*names, *KNOWN_DEVICES})
     hint = f" Did you mean {near}?" if near else ""
     raise UnknownDeviceError(f"{prefix}unknown device {name}.{hint} Installed: {', '.join(names)}")
+
+
+def unused_targets(targets: Sequence[Target]) -> list[tuple[Target, str]]:
+    """Entries of DEV after the first that can have no effect, with the reason for each."""
+    unused: list[tuple[Target, str]] = []
+    names = installed("device")
+    has_unnamed = not targets[0].device
+    for target in targets[1:]:
+        if not target.device:
+            if has_unnamed and not target.is_empty():
+                unused.append((target, "only the first entry without a device counts"))
+            has_unnamed = True
+            continue
+        try:
+            device_provider(target, "")
+        except DeviceConflictError:
+            continue  # said when the device is asked for
+        except SelectionError as error:
+            if target.device not in names:
+                unused.append((target, str(error)))
+    return unused
 
 
 def _raise_if_mistyped(known: KnownDevice, target: Target, prefix: str) -> None:
