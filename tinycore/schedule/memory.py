@@ -11,6 +11,7 @@ them, and the smallest arena is kept.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -70,8 +71,7 @@ def _first_fit(lifetimes: Sequence[Lifetime], order: Iterable[int]) -> tuple[lis
             at = max(at, end)
         end = at + _align(nbytes)
         offsets[i] = at
-        placed.append((at, end, first, last))
-        placed.sort()
+        insort(placed, (at, end, first, last))
         peak = max(peak, end)
     return offsets, peak
 
