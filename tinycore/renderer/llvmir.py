@@ -11,9 +11,10 @@
 
 The base class renders the host convention: `void NAME(ptr block, i64 lo, i64 hi)`, where block[k]
 is the address of the k-th buffer, then come the values as i64, and lo .. hi-1 is the part of the
-THREAD range to run. Beside it stands `NAME_info`, five i64: number of buffers, of values, extent of
-the THREAD range (0: none, -1: known at launch only), operations, bytes moved. A renderer for a
-machine with launch indices overrides `writer`.
+THREAD range to run (hi may lie beyond an extent that only the kernel knows). Beside it stands
+`NAME_info`, five i64: number of buffers, of values, extent of the THREAD range (0: none, -1: known
+at launch only), operations, bytes moved. A renderer for a machine with launch indices overrides
+`writer`.
 
 Pointers carry no noalias: buffers of one launch may be the same one.
 """
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import CompileError
@@ -73,6 +74,21 @@ def info_of(signature: Signature, linear: UOp) -> tuple[int, int, int, int, int]
     )
 
 
+class Opened(NamedTuple):
+    """A loop or branch that is being written."""
+
+    label: str
+    before: str
+    """The block that leads into it."""
+    merged: list[tuple[Cell, str, str]]
+    """(cell, value before, phi at the head)."""
+    phis_at: int
+    """The line that the phis of a loop's head go to."""
+    first: str
+    last: str
+    """Bounds of the counter."""
+
+
 class LLVMWriter(Arithmetic):
     """The text of one kernel while it is written."""
 
@@ -85,8 +101,7 @@ class LLVMWriter(Arithmetic):
         self.entry: list[str] = []
         self.block = "entry"
         self.cells: dict[Cell, str] = {}
-        # open loops and branches: node -> (line of the head's phis, block before, merged cells)
-        self.open: dict[UOp, tuple[int, str, list[tuple[Cell, str, str]]]] = {}
+        self.open: dict[UOp, Opened] = {}
         self.stack_bytes = 0
         self.spare_bytes = 0
         self.zero_bytes = 0
@@ -163,10 +178,13 @@ class LLVMWriter(Arithmetic):
     def enter_range(self, u: UOp) -> None:
         """Opens a loop."""
         t = value_type(u.dtype)
+        first, last = "0", self.operand(u.src[0])
+        if u.arg.kind is _THREAD:
+            first, last = self.launch_part(u, last)
         head, counter = self.fresh("loop"), self.fresh("%i")
         before = self.block
         if may_be_empty(u):
-            some = self.emit(f"icmp sgt {t} {self.operand(u.src[0])}, 0")
+            some = self.emit(f"icmp slt {t} {first}, {last}")
             self.lines.append(f"  br i1 {some}, label %{head}, label %{head}.end")
         else:
             self.lines.append(f"  br label %{head}")
@@ -178,18 +196,14 @@ class LLVMWriter(Arithmetic):
             merged.append((cell, self.cell_value(cell), phi))
             self.cells[cell] = phi
         self.value[u] = counter
-        self.open[u] = (len(self.lines) - 1, before, merged)
+        self.open[u] = Opened(head, before, merged, len(self.lines) - 1, first, last)
 
     def leave_range(self, u: UOp) -> None:
         """Closes a loop."""
         if u not in self.open:
             raise CompileError(f"kernel {self.name}: END of a RANGE that is not open")
-        at, before, merged = self.open.pop(u)
-        head = self.lines[at - 1][:-1]
+        head, before, merged, at, first, last = self.open.pop(u)
         t, counter = value_type(u.dtype), self.value[u]
-        first, last = "0", self.operand(u.src[0])
-        if u.arg.kind is _THREAD:
-            first, last = self.launch_part(u)
         after = self.emit(f"add nuw nsw {t} {counter}, 1")
         again = self.emit(f"icmp slt {t} {after}, {last}")
         end = f"{head}.end"
@@ -210,13 +224,17 @@ class LLVMWriter(Arithmetic):
                     f"[ {self.cells[cell]}, %{latch} ]"
                 )
 
-    def launch_part(self, u: UOp) -> tuple[str, str]:
+    def launch_part(self, u: UOp, end: str) -> tuple[str, str]:
         """The bounds of the THREAD range `u`, as values of its type."""
+        last = "%hi"
+        if u.src[0].op is not _CONST:  # who launches may not know the extent
+            if u.dtype.itemsize < 8:
+                end = self.emit(f"sext i32 {end} to i64")
+            less = self.emit(f"icmp slt i64 {end}, %hi")
+            last = self.emit(f"select i1 {less}, i64 {end}, i64 %hi")
         if u.dtype.itemsize == 8:
-            return "%lo", "%hi"
-        if not self.entry or not self.entry[0].startswith("  %lo32"):
-            self.entry.insert(0, "  %lo32 = trunc i64 %lo to i32\n  %hi32 = trunc i64 %hi to i32")
-        return "%lo32", "%hi32"
+            return "%lo", last
+        return self.emit("trunc i64 %lo to i32"), self.emit(f"trunc i64 {last} to i32")
 
     def on_end(self, u: UOp) -> None:
         for loop in closed_by(u):
@@ -227,13 +245,13 @@ class LLVMWriter(Arithmetic):
         self.lines.append(f"  br i1 {self.operand(u.src[0])}, label %{then}, label %{then}.end")
         self.label(then)
         merged = [(cell, self.cell_value(cell), "") for cell in self.plan.merges.get(u, ())]
-        self.open[u] = (len(self.lines) - 1, before, merged)
+        self.open[u] = Opened(then, before, merged, 0, "", "")
 
     def on_endif(self, u: UOp) -> None:
         if u.src[0] not in self.open:
             raise CompileError(f"kernel {self.name}: ENDIF of an IF that is not open")
-        at, before, merged = self.open.pop(u.src[0])
-        end, last = f"{self.lines[at][:-1]}.end", self.block
+        then, before, merged, *_ = self.open.pop(u.src[0])
+        end, last = f"{then}.end", self.block
         self.lines.append(f"  br label %{end}")
         self.label(end)
         for cell, initial, _ in merged:

@@ -45,10 +45,11 @@ class _Scope:
 
 
 def may_be_empty(loop: UOp) -> bool:
-    """Whether the RANGE `loop` might run zero times. A launch's part is never empty."""
-    if loop.arg.kind is _THREAD:
-        return False
+    """Whether the RANGE `loop` might run zero times. The part of a launch is never empty, but it
+    may lie beyond an extent that the kernel computes."""
     end = loop.src[0]
+    if loop.arg.kind is _THREAD and end.op is not _CONST:
+        return True
     least = end.arg if end.op is _CONST else bounds_of(end)[0]
     return bool(least < 1)
 
