@@ -11,6 +11,7 @@ from __future__ import annotations
 COMMANDS: dict[str, str] = {
     "compile": "write a step's kernels, sources and launch table to files, for any target",
     "devices": "list devices, interfaces and renderers, who provides them and whether they work",
+    "explain": "tell more about an error's code, such as TC-P07",
     "replay": "compile and run one saved kernel, and compare devices",
 }
 """Name of the command and of its module -> one line for the help."""
