@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
+.ONESHELL:
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -22,13 +23,15 @@ help: ## list the targets
 # One stamp for each group of tools, remade when a pyproject.toml changes.
 
 $(VENV)/.base: $(PROJECT_FILES)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinycore needs Python 3.11 or newer; set PYTHON=")'
+	@echo "$(VENV): installing tinycore and its CPU plugin"
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinycore needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install -q $(foreach d,$(DISTRIBUTIONS),-e ./$(d))
 	touch $@
 
 $(VENV)/.group-%: $(VENV)/.base
+	@echo "$(VENV): installing what 'make $*' needs"
 	$(BIN)/python -m pip install -q --group $*
 	touch $@
 
@@ -36,14 +39,22 @@ $(VENV)/.group-%: $(VENV)/.base
 
 .PHONY: demo
 demo: $(VENV)/.group-demo ## train a small convnet on real images, on the device that DEV names
-	$(BIN)/python examples/fetch_data.py data
-	$(BIN)/python examples/mnist.py
+	folder=$$($(BIN)/python examples/fetch_data.py data)
+	$(BIN)/python examples/mnist.py $$folder
+
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS)
 
 .PHONY: test
-test: $(VENV)/.group-test ## the suite on CPU:LLVM, a fixed tenth of it on CPU:CLANG and PYTHON
-	DEV=CPU:LLVM $(BIN)/python -m pytest -q -n $(JOBS)
-	DEV=CPU:CLANG $(BIN)/python -m pytest -q -n $(JOBS) --tenth
-	DEV=PYTHON $(BIN)/python -m pytest -q -n $(JOBS) --tenth
+test: $(VENV)/.group-test ## the whole suite on CPU:LLVM, a fixed tenth of it on CPU:CLANG and PYTHON
+	DEV=CPU:CLANG $(PYTEST) --tenth
+	DEV=PYTHON $(PYTEST) --tenth
+	DEV=CPU:LLVM $(PYTEST)
+
+.PHONY: test-full
+test-full: $(VENV)/.group-test ## the whole suite on each of CPU:LLVM, CPU:CLANG and PYTHON
+	DEV=CPU:CLANG $(PYTEST)
+	DEV=PYTHON $(PYTEST)
+	DEV=CPU:LLVM $(PYTEST)
 
 .PHONY: check
 check: $(VENV)/.group-check ## lint, format, types, layers
@@ -51,3 +62,40 @@ check: $(VENV)/.group-check ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: golden
+golden: $(VENV)/.group-test ## rewrite tests/golden/; read the diff before you commit it
+	$(PYTEST) --update-golden
+	git --no-pager diff --stat -- tests/golden
+
+.PHONY: docs
+docs: $(VENV)/.group-docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+# ---- benchmarks: an environment of its own, so that no peer is near the tests ---------------------------------------
+
+BENCH_VENV := .venv-bench
+
+$(BENCH_VENV)/.ready: $(PROJECT_FILES)
+	@echo "$(BENCH_VENV): installing tinycore, numpy, torch and tinygrad"
+	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	$(BENCH_VENV)/bin/python -m pip install -q $(foreach d,$(DISTRIBUTIONS),-e ./$(d)) --group bench
+	touch $@
+
+.PHONY: bench
+bench: $(BENCH_VENV)/.ready ## compare with numpy, torch and tinygrad (ARGS="--json out.json --only matmul")
+	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+# ---- release --------------------------------------------------------------------------------------------------------
+
+.PHONY: dist
+dist: $(VENV)/.group-test ## sdist and wheel of each distribution, in dist/
+	rm -rf dist
+	for folder in $(DISTRIBUTIONS); do $(BIN)/python -m build -q --outdir dist $$folder; done
+	ls -l dist
+
+.PHONY: clean
+clean: ## remove environments, caches and everything that was built
+	rm -rf .venv .venv-bench build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
