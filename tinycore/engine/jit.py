@@ -16,12 +16,12 @@ from tinycore.config import JIT, NO_MEMORY_PLANNER
 from tinycore.device import Buffer
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.batch import Item, Prepared, make_items
+from tinycore.engine.live import live_tensors
 from tinycore.engine.pending import stale_readers
 from tinycore.engine.realize import (
     Captured,
     capturing,
     engine_lock,
-    live_tensors,
     realize_tensors,
 )
 from tinycore.errors import JitError

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar as TaskVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE
 from tinycore.engine.batch import compile_calls, make_items, run_items
+from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import replace_realized, stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
@@ -18,12 +19,6 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import substitute, toposort
-
-
-class HasUOp(Protocol):
-    """A tensor, as far as the engine is concerned."""
-
-    uop: UOp
 
 
 class Captured(NamedTuple):
@@ -38,18 +33,6 @@ capturing: TaskVar[list[Captured] | None] = TaskVar("tinycore_capturing", defaul
 # One schedule is made and run at a time: a write and the reads of what it overwrites must not
 # interleave with another thread's. Building graphs takes no lock.
 _lock = threading.RLock()
-_live_tensors: Callable[[], Iterable[HasUOp]] = tuple
-
-
-def install_live_tensors(live: Callable[[], Iterable[HasUOp]]) -> None:
-    """Tells the engine how to list the tensors that exist; called once by the front end."""
-    global _live_tensors
-    _live_tensors = live
-
-
-def live_tensors() -> list[HasUOp]:
-    """The tensors that exist now."""
-    return list(_live_tensors())
 
 
 @contextmanager
@@ -93,7 +76,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
         stores = stores_below(bases)
         if not stores:
             break
-        targets = [_target(u) for u in stale_readers([t.uop for t in _live_tensors()], stores)]
+        targets = [_target(u) for u in stale_readers([t.uop for t in live_tensors()], stores)]
         fresh = [u for u in targets if u not in bases]
         if not fresh:
             break
@@ -130,7 +113,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
         if base.op is Ops.CONTIGUOUS and _is_stored(base.src[0]):
             copies[base.src[0]] = stored
     memo: dict[UOp, UOp] = {}
-    for t in {id(t): t for t in [*_live_tensors(), *tensors]}.values():
+    for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
         old = _strip_reshape(t.uop)
         if old in copies:
             shape = shape_of(t.uop)
