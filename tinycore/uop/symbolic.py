@@ -1,58 +1,64 @@
-"""Simplification of index arithmetic: `simplify(u)` is an equal node in a smaller form."""
+"""The symbolic rules together, and `simplify`, which applies them.
+
+SYMBOLIC decreases, in this order of importance: nodes that its topic tables replace by smaller
+kinds (SUB and NEG of weak integers, casts, negations, shifts), the size of numerators and divisors,
+the number of nodes, operands out of order, and constants that are not outermost. It is for the
+values of kernels, scalars and vectors: a value with a shape may lose it.
+"""
 
 from __future__ import annotations
 
-from tinycore.dtype import dtypes
-from tinycore.uop.bounds import bounds_of
+from tinycore.uop.matcher import RuleTable
 from tinycore.uop.node import UOp
-from tinycore.uop.ops_table import Ops
+from tinycore.uop.rewrite import graph_rewrite
+from tinycore.uop.rules.add import ADD_RULES
+from tinycore.uop.rules.bitwise import BITWISE_RULES
+from tinycore.uop.rules.cast import CAST_RULES
+from tinycore.uop.rules.compare import COMPARE_RULES
+from tinycore.uop.rules.constants import CONSTANTS
+from tinycore.uop.rules.divmod import DIVMOD_RULES
+from tinycore.uop.rules.load import GATE_RULES, LOAD_RULES
+from tinycore.uop.rules.logic import LOGIC_RULES
+from tinycore.uop.rules.minmax import MINMAX_RULES
+from tinycore.uop.rules.mul import MUL_RULES
+from tinycore.uop.rules.vectors import VECTOR_RULES
+from tinycore.uop.rules.where import WHERE_RULES
+from tinycore.uop.validity import simplify_given
 
-_CONST = Ops.CONST
+TOPICS: tuple[RuleTable, ...] = (
+    CONSTANTS,
+    ADD_RULES,
+    MUL_RULES,
+    DIVMOD_RULES,
+    COMPARE_RULES,
+    LOGIC_RULES,
+    WHERE_RULES,
+    CAST_RULES,
+    BITWISE_RULES,
+    MINMAX_RULES,
+    LOAD_RULES,
+    VECTOR_RULES,
+)
 
 
-def simplify(root: UOp) -> UOp:
-    """An equal node; what has equal bounds is a constant."""
-    done: dict[UOp, UOp] = {}
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        missing = [s for s in node.src if s not in done]
-        if missing:
-            stack.extend(missing)
-            continue
-        src = tuple([done[s] for s in node.src])
-        if src != node.src:
-            node = UOp(node.op, node.dtype, src, node.arg, node.tag)
-        done[stack.pop()] = _local(node)
-    return done[root]
+def _together() -> RuleTable:
+    out = TOPICS[0]
+    for table in TOPICS[1:]:
+        out = out + table
+    return out.renamed("symbolic")
 
 
-def _local(u: UOp) -> UOp:
-    if u.op is _CONST or u.dtype.kind not in "wb" or not u.src or u.dtype.count > 1:
-        return u
-    if u.op in (Ops.BIND, Ops.LOAD, Ops.INDEX, Ops.RANGE, Ops.SPECIAL) and u.op is not Ops.RANGE:
-        return u
-    lo, hi = bounds_of(u)
-    if lo == hi:
-        return UOp.const(u.dtype, lo)
-    if u.dtype is not dtypes.weakint or len(u.src) != 2:
-        return u
-    a, b = u.src
-    if a.op is _CONST and u.op in (Ops.ADD, Ops.MUL):
-        a, b = b, a
-        u = UOp(u.op, u.dtype, (a, b))
-    if b.op is not _CONST:
-        return u
-    c = b.arg
-    if (c == 0 and u.op is Ops.ADD) or (c == 1 and u.op in (Ops.MUL, Ops.FLOORDIV)):
-        return a
-    if u.op is Ops.FLOORMOD and c > 0 and bounds_of(a)[0] >= 0 and bounds_of(a)[1] < c:
-        return a
-    if u.op is Ops.ADD and a.op is Ops.ADD and a.src[1].op is _CONST:
-        return UOp(Ops.ADD, u.dtype, (a.src[0], UOp.const(u.dtype, a.src[1].arg + c)))
-    if u.op is Ops.MUL and a.op is Ops.MUL and a.src[1].op is _CONST:
-        return UOp(Ops.MUL, u.dtype, (a.src[0], UOp.const(u.dtype, a.src[1].arg * c)))
-    return u
+SYMBOLIC: RuleTable = _together()
+# API names: the tables that tools of this field combine with their own
+symbolic = SYMBOLIC
+sym = (SYMBOLIC + GATE_RULES).renamed("sym")
+
+
+def simplify(u: UOp) -> UOp:
+    """An equal node in the normal form of the symbolic rules."""
+    return graph_rewrite(u, SYMBOLIC)
+
+
+def simplify_with(cond: UOp, expr: UOp) -> UOp:
+    """`expr` simplified for the places where `cond` holds; elsewhere it may have any value."""
+    return simplify_given(cond, expr, SYMBOLIC)
