@@ -50,3 +50,23 @@ def test_default_follows_dev() -> None:
         with pytest.raises(UnknownDeviceError, match="Did you mean AMD"):
             Device.default  # noqa: B018
     assert issubclass(UnknownDeviceError, (DeviceError, TinycoreError, ValueError))
+
+
+@pytest.mark.device("CPU")
+def test_memory_of_one_driver_serves_several_renderers() -> None:
+    plain = Device["CPU"]
+    with Context(DEV="CPU:LLVM"):
+        named = Device["CPU"]
+        assert named.renderer.name == "LLVM"
+        assert str(named.target).startswith("CPU:LLVM")
+    assert named.driver is plain.driver
+    assert Device["CPU:1"].driver is not plain.driver
+    assert Device["CPU:1"].renderer is plain.renderer
+
+
+@pytest.mark.device("CPU")
+def test_null_compiles_with_any_renderer() -> None:
+    with Context(DEV="NULL:LLVM"):
+        null = Device["NULL"]
+        assert null.renderer.emits in Device["CPU"]._opened.spec.loads
+        assert str(null.target).startswith("NULL:LLVM")

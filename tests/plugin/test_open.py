@@ -308,3 +308,52 @@ print(json.dumps(sorted(m for m in sys.modules if m.startswith(own))))
 )  # fmt: skip
 def test_only_what_dev_names_is_loaded(clean: Any, dev: str, modules: list[str]) -> None:
     assert clean.json(LOADED, DEV=dev) == modules
+
+
+@pytest.fixture(scope="module")
+def five(make_environment: Any, make_plugin: Any, cpu_plugin: Any) -> Any:
+    """Five distributions, four of them of vendors."""
+    way = "[InterfaceSpec(device=d, name=n, factory='PKG.driver:Interface') for d, n in {}]"
+    renderer = "[RendererSpec(device={!r}, name={!r}, factory='PKG.driver:Renderer', emits='abi')]"
+    device = "[DeviceSpec(name={!r}, factory='PKG.driver:Driver', loads=frozenset({{'abi'}}), {})]"
+    return make_environment(
+        cpu_plugin,
+        make_plugin(
+            "tinycore-qcom", "device.QCOM", "renderer.QCOM.IR3",
+            devices=device.format("QCOM", "renderers=('IR3',)"),
+            renderers=renderer.format("QCOM", "IR3"),
+        ),
+        make_plugin(
+            "tinycore-amd", "device.AMD", "renderer.AMD.LLVM", "iface.AMD.KFD",
+            devices=device.format("AMD", "interfaces=('KFD', 'USB'), renderers=('LLVM',)"),
+            interfaces=way.format("[('AMD', 'KFD')]"),
+            renderers=renderer.format("AMD", "LLVM"),
+        ),
+        make_plugin("acme-usb", "iface.AMD.USB", interfaces=way.format("[('AMD', 'USB')]")),
+        make_plugin("tinycore-nv", "device.NV", devices=device.format("NV", "")),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dev", "modules"),
+    [
+        ("CPU", ["tinycore_cpu", "tinycore_cpu.driver"]),
+        (
+            "QCOM:IR3;USB+AMD",
+            ["acme_usb", "acme_usb.driver", "tinycore_amd", "tinycore_amd.driver",
+             "tinycore_qcom", "tinycore_qcom.driver"],
+        ),
+    ],
+)  # fmt: skip
+def test_of_five_plugins_those_named_are_loaded(five: Any, dev: str, modules: list[str]) -> None:
+    own = '("tinycore_", "acme_")'
+    code = LOADED.replace('("tinycore_cpu", "acme_good", "acme_ways")', own)
+    assert five.json(code, DEV=dev) == modules
+
+
+def test_a_named_interface_of_another_distribution_that_is_unknown(five: Any) -> None:
+    done = five.run(
+        code="from tinycore.device.registry import Device; Device.default", DEV="USA+AMD"
+    )
+    assert done.returncode == 1
+    assert "AMD has no interface USA. Did you mean USB? Installed: KFD, USB" in done.stderr

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tinycore.device.table import COLUMNS, STATUSES
+from tinycore.device.table import COLUMNS, STATUSES, status_of
+from tinycore.errors import (
+    CompileError,
+    CompilerNotFoundError,
+    DeviceConflictError,
+    DeviceUnavailableError,
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,7 @@ def test_every_row_has_every_field_and_a_status_of_the_closed_set(
         ({"device": "NOLIB"}, "failed", "ImportError: libusb-1.0.so.0"),
         ({"device": "BADDRIVER"}, "failed", "RuntimeError: boom"),
         ({"device": "TWOWAYS"}, "unavailable", "no interface for TWOWAYS is available"),
+        ({"device": "TWOWAYS", "renderer": "FIRST"}, "unavailable", "no compiler for FIRST"),
         ({"device": "HALF", "renderer": "C"}, "broken", "ZeroDivisionError"),
     ],
 )
@@ -92,6 +99,20 @@ def test_the_table_as_text(clean: Any, module: str) -> None:
     assert ["GOOD", "PCI", "-", "own-arch", "acme-good", "1.0", "ok"] in found
     verbose = clean.run(*arguments, "-v").stdout.splitlines()
     assert verbose[0].split() == [*(name.upper() for name in COLUMNS), "API", "SELECT", "PATH"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (CompilerNotFoundError("no compiler"), "unavailable"),
+        (DeviceUnavailableError("no device"), "unavailable"),
+        (CompileError("bad text"), "failed"),
+        (DeviceConflictError("two"), "conflict"),
+        (KeyError("a fault"), "failed"),
+    ],
+)
+def test_the_status_of_an_error(error: Exception, status: str) -> None:
+    assert status_of(error) == status
 
 
 def test_what_the_environment_leaves_out_is_shown(clean: Any) -> None:

@@ -18,7 +18,6 @@ from tinycore.errors import (
     BrokenPluginError,
     DeviceConflictError,
     DeviceNotInstalledError,
-    DeviceUnavailableError,
     IncompatiblePluginError,
     IncompatibleRendererError,
     InvalidPluginError,
@@ -162,7 +161,7 @@ def _row(provider: Provider, archs: dict[str, str]) -> Row:
     try:
         arch, reason = _try(provider, archs)
     except Exception as error:  # the table shows every fault, whatever its class
-        return _make(provider, _status(error), _reason(error), api=api)
+        return _make(provider, status_of(error), _reason(error), api=api)
     return _make(provider, "ok", reason, arch=arch, api=api)
 
 
@@ -195,17 +194,19 @@ def _close(opened: OpenedDevice) -> None:
     opened.driver.close()
 
 
-def _status(error: BaseException) -> str:
+def status_of(error: BaseException) -> str:
+    """The status of a row whose opening raised `error`."""
     if isinstance(error, ExceptionGroup):
-        statuses = {_status(inner) for inner in error.exceptions}
+        statuses = {status_of(inner) for inner in error.exceptions}
         return "failed" if "failed" in statuses else "unavailable"
     for kinds, status in (
-        ((DeviceUnavailableError, DeviceNotInstalledError), "unavailable"),
+        (DeviceNotInstalledError, "unavailable"),
         (IncompatiblePluginError, "incompatible-api"),
         (IncompatibleRendererError, "incompatible-api"),
         (DeviceConflictError, "conflict"),
         (InvalidPluginError, "invalid"),
         (BrokenPluginError, "failed"),
+        (OSError, "unavailable"),  # DeviceUnavailableError, a compiler that is not found
     ):
         if isinstance(error, kinds):
             return status

@@ -1,7 +1,8 @@
 """The hooks that a plugin may implement, with `from tinycore.plugin import hookimpl`.
 
 Every hook returns data. An implementation may leave out arguments that it does not need, so that
-arguments can be added later.
+arguments can be added later. A call reaches one plugin only (see load.py), so `firstresult` gives
+that plugin's own answer: no hook ever chooses between plugins.
 """
 
 from __future__ import annotations

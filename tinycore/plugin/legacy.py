@@ -7,7 +7,7 @@ DEV that says the same, the other entries of DEV kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tinycore.errors import OldSpellingError, TargetError
@@ -19,17 +19,11 @@ _BUILTIN = ("NULL", "PYTHON", "DISK", "NPY")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+-]*\Z")
 
 
-def refuse_old_spellings(
-    environment: Mapping[str, str], targets: tuple[Target, ...], devices: Iterable[str] = ()
-) -> None:
-    """Raises OldSpellingError where `environment` chooses a device in the old way.
-
-    `devices` are installed ones, beside those that are known.
-    """
-    names = sorted({*devices, *KNOWN_DEVICES, *_BUILTIN})
+def refuse_old_spellings(environment: Mapping[str, str], targets: tuple[Target, ...]) -> None:
+    """Raises OldSpellingError where `environment` chooses a known device in the old way."""
     entries = list(targets)
     found: list[str] = []
-    for name in names:
+    for name in sorted({*KNOWN_DEVICES, *_BUILTIN}):
         for variable, change in _old_variables(name, environment):
             try:
                 entries = _apply(entries, name, change)

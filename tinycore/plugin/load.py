@@ -199,8 +199,9 @@ def _load(provider: Provider) -> LoadedPlugin:
         raise LoadFailure("invalid", f"tinycore_manifest must return a Manifest: the plugin {what}")
     _check_manifest(manifest, provider.distribution)
     loaded.manifest = manifest
+    config = plugin_config()  # not in the try below: a bad DEV is not the plugin's fault
     try:
-        manager.hook.tinycore_configure.call_historic(kwargs={"config": plugin_config()})
+        manager.hook.tinycore_configure.call_historic(kwargs={"config": config})
     except (Exception, SystemExit) as error:
         raise _failure("broken", error) from error
     return loaded
