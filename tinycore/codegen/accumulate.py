@@ -51,8 +51,7 @@ def accumulate(sink: UOp, capabilities: Capabilities) -> UOp:
             continue
         src = tuple([done[s] for s in u.src])
         if u.op is not _REDUCE:
-            same = all([a is b for a, b in zip(src, u.src, strict=True)])
-            done[u] = u if same else UOp(u.op, u.dtype, src, u.arg, u.tag)
+            done[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
             continue
         used += 1
         around = tuple(sorted(open_ranges[u], key=rank.__getitem__))
@@ -76,7 +75,7 @@ def combined(op: Ops, total: UOp, value: UOp, fused: bool) -> UOp:
     """`total op value`; a sum of products is added product by product with one rounding each."""
     if op is _ADD and fused and value.dtype.kind == "f":
         terms = list(value.split_uop(_ADD)) if value.op is _ADD else [value]
-        if any([t.op is _MUL for t in terms]):
+        if any(t.op is _MUL for t in terms):
             for t in terms:
                 if t.op is _MUL:
                     total = UOp(_MULACC, total.dtype, (*t.src, total))

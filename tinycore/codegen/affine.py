@@ -167,7 +167,7 @@ class Affine:
         lo, hi = rest.bounds()
         if lo // d == hi // d:
             return whole.shifted(lo // d)
-        g, rest, d, _ = self._reduce(rest, d)
+        _, rest, d, _ = self._reduce(rest, d)
         if d == 1:
             return add_forms(whole, rest)
         inner = self._nested_quotient(rest, d)

@@ -40,7 +40,7 @@ def canonicalise(sink: UOp) -> UOp:
             if t.op is _INDEX and not (pointer and i == 0) and op is not _AFTER:
                 t = UOp(_LOAD, t.dtype, (t,))
             new.append(t)
-        if op is _RESHAPE and new[0].op in _STORAGE or op is _RESHAPE and new[0].op is _AFTER:
+        if op is _RESHAPE and (new[0].op in _STORAGE or new[0].op is _AFTER):
             done[u] = new[0]
         elif op is _RANGE and new[0].op is _CONST and new[0].arg == 1:
             done[u] = UOp(_CONST, u.dtype, (), 0)
@@ -55,8 +55,8 @@ def canonicalise(sink: UOp) -> UOp:
         elif op is _LOAD and new[0].op is not _INDEX:
             raise CompileError(f"a LOAD reads an INDEX, got {new[0].op.name}")
         else:
-            same = all([a is b for a, b in zip(new, src, strict=True)])
-            done[u] = u if same else UOp(op, u.dtype, tuple(new), u.arg, u.tag)
+            made = tuple(new)
+            done[u] = u if made == src else UOp(op, u.dtype, made, u.arg, u.tag)
     return done[sink]
 
 

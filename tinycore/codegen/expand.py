@@ -34,6 +34,7 @@ _CMPLT, _CMPNE, _CMPEQ, _GROUP = Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.GROUP
 _COMPARE, _ELEMENTWISE, _STORAGE = GroupOp.Comparison, GroupOp.Elementwise, GroupOp.Buffer
 _UNROLLED = (AxisType.UPCAST, AxisType.UNROLL)
 _VECTOR = AxisType.VECTOR
+_EXPANDED = (*_UNROLLED, _VECTOR)
 _SEPARATE_ACCUMULATORS = 8  # a reduce with fewer results than this gets one per unrolled turn
 
 
@@ -391,7 +392,7 @@ class _Expander:
             varies = True
             src = (splat(left.entries[i], lanes), splat(right.entries[j], lanes))
             entries.append(UOp(u.op, dtype, src))
-        if not varies and len({e for e in entries}) == 1:
+        if not varies and len(set(entries)) == 1:
             value = entries[0].src[0] if lanes > 1 else entries[0]
             return Table(0, None, [value])
         return Table(mask, lane, entries)
@@ -444,12 +445,10 @@ class _Expander:
                 if known is False:
                     entries.append(alts[n] if alts else UOp.const(dtype, 0))
                     continue
-                src = (storage, lower(form, bits))
-                if known is None and g is not None:
-                    src = (*src, g)
-                at = UOp(_INDEX, index.dtype, src)
+                at = lower(form, bits)
+                a = alts[n] if alts else None
                 entries.append(
-                    UOp(_LOAD, dtype, (at, alts[n]) if alts and known is None else (at,))
+                    _load(dtype, storage, at, g if known is None else None, a, index.dtype)
                 )
             return Table(mask, None, entries)
         if dtype.count > 1:
@@ -458,7 +457,7 @@ class _Expander:
             g = gates[n] if gates else None
             a = alts[n] if alts else None
             entries.append(self.load_vector(dtype, storage, form, g, a, lane, bits))
-        if all([e.dtype.count == 1 for e in entries]):
+        if all(e.dtype.count == 1 for e in entries):
             return Table(mask, None, entries)
         lanes = lane.src[0].arg
         return Table(mask, lane, [splat(e, lanes) for e in entries])
@@ -481,7 +480,7 @@ class _Expander:
             return alt if alt is not None else UOp.const(dtype, 0)
         if known is True:
             gate = alt = None
-        uniform = not any([self.lanes.get(atom) is lane for atom in form.terms])
+        uniform = not any(self.lanes.get(atom) is lane for atom in form.terms)
         narrow = (gate is None or gate.dtype.count == 1) and (alt is None or alt.dtype.count == 1)
         if uniform and narrow:
             return _load(dtype, storage, lower(form, bits), gate, alt)
@@ -647,9 +646,7 @@ class _Expander:
     # --- effects
 
     def end(self, u: UOp) -> Table:
-        ranges = tuple(
-            [self.loop(r) for r in u.src[1:] if r.arg.kind not in _UNROLLED + (_VECTOR,)]
-        )
+        ranges = tuple([self.loop(r) for r in u.src[1:] if r.arg.kind not in _EXPANDED])
         effects = self.value[u.src[0]].entries
         if not ranges or not effects:
             return Table(0, None, effects)
@@ -661,7 +658,7 @@ class _Expander:
         out: list[UOp] = []
         for s in src:
             if s.op is _RANGE:
-                if s.arg.kind not in _UNROLLED + (_VECTOR,):
+                if s.arg.kind not in _EXPANDED:
                     out.append(self.loop(s))
             elif s.dtype is _WEAK:
                 out.extend(self.values(s).entries)
@@ -710,7 +707,7 @@ def constant(u: UOp) -> Any:
         return u.arg
     if u.op is _VECTORIZE and u.src[0].op is _CONST:
         first = u.src[0]
-        return first.arg if all([s is first for s in u.src]) else None
+        return first.arg if all(s is first for s in u.src) else None
     return None
 
 

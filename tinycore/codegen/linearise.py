@@ -256,8 +256,7 @@ class _Emitter:
             new = UOp(op, u.dtype, (), u.arg, u.tag)
         else:
             src = tuple([made[s] for s in u.src])
-            same = all([a is b for a, b in zip(src, u.src, strict=True)])
-            new = u if same else UOp(op, u.dtype, src, u.arg, u.tag)
+            new = u if src == u.src else UOp(op, u.dtype, src, u.arg, u.tag)
         seen = self.where.get(new)
         if seen is not None:
             if op not in _ORDERED and self.inside(block, seen):

@@ -149,7 +149,7 @@ class IndexLowering:
             return _cast(self.leaf(u), dtype)
         if op is _CAST:  # a value that was used as an index
             return _cast(u.src[0], dtype)
-        src = [memo[s] if s in memo else s for s in u.src]
+        src = [memo.get(s, s) for s in u.src]
         count = max([s.dtype.count for s in src])
         src = [splat(s, count) for s in src]
         if op is Ops.FLOORDIV or op is Ops.FLOORMOD:

@@ -11,14 +11,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tinycore.codegen.accumulate import accumulate
+from tinycore.codegen.apply_opts import apply_opts
 from tinycore.codegen.canonicalise import canonicalise
 from tinycore.codegen.expand import expand
+from tinycore.codegen.heuristic import heuristic
 from tinycore.codegen.info import kernel_name, program_info
 from tinycore.codegen.linearise import linearise
+from tinycore.codegen.merge_axes import merge_axes
 from tinycore.codegen.options import CodegenOptions
+from tinycore.codegen.share_loops import share_loops
 from tinycore.dtype import dtypes
 from tinycore.renderer.capabilities import Capabilities
 from tinycore.target import Target
+from tinycore.uop.args import KernelInfo
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
@@ -38,7 +43,24 @@ class Stage(NamedTuple):
     run: Callable[[UOp, Context], UOp]
 
 
-STAGES: tuple[Stage, ...] = (Stage("canonicalise", lambda u, c: canonicalise(u)),)
+def _asked(sink: UOp) -> bool:
+    """Whether the kernel names its own Opts; they count the axes as written."""
+    return isinstance(sink.arg, KernelInfo) and sink.arg.opts is not None
+
+
+def optimise(sink: UOp, context: Context) -> UOp:
+    """The kernel scheduled as it asks for, or as the heuristic thinks best."""
+    asked = sink.arg.opts if isinstance(sink.arg, KernelInfo) else None
+    opts = heuristic(sink, context.capabilities, context.options) if asked is None else asked
+    return apply_opts(sink, opts, context.capabilities) if opts else sink
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("canonicalise", lambda u, c: canonicalise(u)),
+    Stage("share-loops", lambda u, c: share_loops(u)),
+    Stage("merge-axes", lambda u, c: u if _asked(u) else merge_axes(u)),
+    Stage("optimise", optimise),
+)
 """Kernel graph to kernel graph: what the kernel computes and in which loops."""
 
 LOWERING: tuple[Stage, ...] = (

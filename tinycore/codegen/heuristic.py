@@ -1,0 +1,351 @@
+"""The choices for a kernel that was given none.
+
+Reads: a canonical kernel.  Writes: nothing; a tuple of Opts.
+
+For a machine with vector registers: a vector axis, a tile of registers around the reduction that
+costs most, small reductions unrolled, the loop order that moves least memory, and one axis for the
+host's threads. For a machine with launch dimensions: the output axes become groups of work items.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from tinycore.codegen.cost import (
+    Work,
+    lane_count,
+    loops_around,
+    vector_cost,
+    volume,
+    works_of,
+)
+from tinycore.codegen.opt import Opt, OptOps
+from tinycore.codegen.options import CodegenOptions
+from tinycore.codegen.view import View
+from tinycore.renderer.capabilities import Capabilities
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+_LOAD, _REDUCE = Ops.LOAD, Ops.REDUCE
+_FOLD_COST = 10.0  # combining the lanes of one vector
+_LATENCY = 8  # independent accumulators that keep the adder busy
+_BODY_LIMIT = 96.0  # instructions in an unrolled loop body
+_TILE_LIMIT = 64  # accumulators that are tried
+_THREAD_WORK = 20_000.0  # instructions from which a second thread pays
+
+
+def heuristic(sink: UOp, capabilities: Capabilities, options: CodegenOptions) -> tuple[Opt, ...]:
+    """Opts for `sink`, in the order in which they apply."""
+    view = View(sink)
+    if options.noopt or not view.is_plain or not view.axes:
+        return ()
+    if capabilities.has_launch_dims:
+        return _launch_opts(view, capabilities, options)
+    return _Chooser(view, capabilities, options).run()
+
+
+def _launch_opts(
+    view: View, capabilities: Capabilities, options: CodegenOptions
+) -> tuple[Opt, ...]:
+    """The innermost output axis divided over a group."""
+    if options.nolocals or not capabilities.has_local:
+        return ()
+    for axis in reversed(range(view.outputs)):
+        if not view.fixed[axis]:
+            continue
+        size = min(max(32, capabilities.subgroup), capabilities.workgroup_max or 256)
+        while size > 1 and view.sizes[axis] % size:
+            size //= 2
+        if size > 1:
+            return (Opt(OptOps.LOCAL, axis, size),)
+    return ()
+
+
+class _Chooser:
+    def __init__(self, view: View, capabilities: Capabilities, options: CodegenOptions) -> None:
+        self.view, self.capabilities, self.options = view, capabilities, options
+        self.works = works_of(view, capabilities)
+        self.lanes: dict[int, int] = {}  # vector axis -> lanes
+        self.upcast: dict[int, int] = {}
+        self.unroll: dict[int, int] = {}
+
+    def run(self) -> tuple[Opt, ...]:
+        if self.capabilities.has_vectors:
+            self.choose_vectors()
+        main = self.main_reduce()
+        if main is not None:
+            self.choose_tile(main)
+            self.choose_unroll(main)
+        nest = self.choose_order(main)
+        return (*self.opts(), *self.order_opts(nest))
+
+    # --- lanes
+
+    def choose_vectors(self) -> None:
+        """The axis whose lanes save most; then others that no value shares with it."""
+        view = self.view
+        best = self.total()
+        taken = 0
+        while True:
+            found: tuple[float, int, int] | None = None
+            for axis, fixed in enumerate(view.fixed):
+                if not fixed or view.sizes[axis] < 2 or axis in self.lanes:
+                    continue
+                if taken and any(w.needs >> axis & 1 and w.needs & taken for w in self.works):
+                    continue
+                lanes = lane_count(view, self.works, axis, self.capabilities)
+                while lanes > 1:
+                    cost = self.total(axis, lanes)
+                    if cost < best * 0.95 and (found is None or cost < found[0]):
+                        found = (cost, axis, lanes)
+                    lanes //= 2
+            if found is None:
+                return
+            best = found[0]
+            self.lanes[found[1]] = found[2]
+            taken |= 1 << found[1]
+
+    def total(self, axis: int = -1, lanes: int = 1) -> float:
+        """Instructions of the kernel with the vector axes chosen so far and perhaps `axis`."""
+        chosen = dict(self.lanes)
+        if axis >= 0:
+            chosen[axis] = lanes
+        view = self.view
+        out = 0.0
+        for w in self.works:
+            cost = w.cost
+            for a, n in chosen.items():
+                if w.needs >> a & 1:
+                    size = view.sizes[a]
+                    # the rest of a reduce axis is done one by one
+                    rest = size // n + (size % n) * 1.5
+                    turns = rest if view.is_reduce(a) else ceil(size / n)
+                    cost = vector_cost(w, a, n) * turns * n / size
+                    if view.is_reduce(a) and w.node.op is _REDUCE:
+                        out += _FOLD_COST * volume(view, view.needs[w.node])
+            out += cost * volume(view, w.around)
+        return out
+
+    # --- registers
+
+    def main_reduce(self) -> Work | None:
+        """The accumulation that runs most often."""
+        sums = [w for w in self.works if w.node.op is _REDUCE]
+        return max(sums, key=lambda w: volume(self.view, w.around), default=None)
+
+    def body(self, main: Work) -> list[Work]:
+        """What runs in the loops of `main`."""
+        view = self.view
+        loops = 0
+        for r in main.node.src[1:]:
+            loops |= 1 << view.number[r]
+        return [w for w in self.works if w.needs & loops]
+
+    def unit(self, w: Work) -> float:
+        """Instructions of `w` for one step of the vector axes."""
+        for a, n in self.lanes.items():
+            if w.needs >> a & 1:
+                return vector_cost(w, a, n) * n
+        return w.cost
+
+    def choose_tile(self, main: Work) -> None:
+        """Output axes unrolled so that what is loaded is used several times."""
+        view, body = self.view, self.body(main)
+        axes = [
+            a
+            for a in range(view.outputs)
+            if view.fixed[a] and main.around >> a & 1 and view.sizes[a] // self.lanes.get(a, 1) > 1
+        ]
+        if not axes or not any(w.access is not None and w.needs != main.needs for w in body):
+            pairs: list[tuple[int, int]] = []
+        else:
+            pairs = [(a, b) for a in axes for b in axes if a < b] or [(axes[0], -1)]
+        registers = self.capabilities.vector_registers
+        best = (self.tile_cost(body, -1, 1, -1, 1), 0, -1, 1, -1, 1)
+        for a, b in pairs:
+            for ta in self.tile_sizes(a):
+                for tb in self.tile_sizes(b):
+                    if not self.fits(body, a, ta, b, tb, registers):
+                        continue
+                    cost = self.tile_cost(body, a, ta, b, tb)
+                    choice = (cost, ta * tb, a, ta, b, tb)
+                    if choice < best:
+                        best = choice
+        _, _, a, ta, b, tb = best
+        for axis, size in ((a, ta), (b, tb)):
+            if axis >= 0 and size > 1:
+                self.upcast[axis] = size
+
+    def tile_sizes(self, axis: int) -> list[int]:
+        if axis < 0:
+            return [1]
+        most = self.view.sizes[axis] // self.lanes.get(axis, 1)
+        return [n for n in (1, 2, 3, 4, 5, 6, 7, 8) if n <= most]
+
+    def fits(self, body: list[Work], a: int, ta: int, b: int, tb: int, registers: int) -> bool:
+        """Whether accumulators and operands of the tile stay in registers."""
+        accumulators = kept_a = kept_b = 0
+        size = 0.0
+        for w in body:
+            na, nb = w.needs >> a & 1 if a >= 0 else 0, w.needs >> b & 1 if b >= 0 else 0
+            count = (ta if na else 1) * (tb if nb else 1)
+            size += self.unit(w) * count
+            if w.node.op is _REDUCE:
+                accumulators += count
+            elif w.node.op is _LOAD:
+                kept_a += ta if na and not nb else 0
+                kept_b += tb if nb and not na else 0
+        operands = min(kept_a, kept_b) if kept_a and kept_b else max(kept_a, kept_b)
+        if accumulators > _TILE_LIMIT or (ta * tb > 1 and size > _BODY_LIMIT):
+            return False
+        return accumulators + operands + 1 <= registers or ta * tb == 1
+
+    def tile_cost(self, body: list[Work], a: int, ta: int, b: int, tb: int) -> float:
+        """Instructions for one output, of loads and of arithmetic, which run side by side."""
+        loads = arithmetic = 0.0
+        for w in body:
+            count = 1
+            if a >= 0 and w.needs >> a & 1:
+                count *= ta
+            if b >= 0 and w.needs >> b & 1:
+                count *= tb
+            if w.access is not None:
+                loads += self.unit(w) * count
+            else:
+                arithmetic += self.unit(w) * count
+        waste = 1.0
+        for axis, size in ((a, ta), (b, tb)):
+            if axis >= 0:
+                tile = size * self.lanes.get(axis, 1)
+                n = self.view.sizes[axis]
+                waste *= ceil(n / tile) * tile / n
+        # too few accumulators wait for each other
+        idle = max(1.0, min(_LATENCY / (ta * tb), 2.0)) if ta * tb > 1 else 1.0
+        whole = max(loads, arithmetic * idle) + 0.25 * (loads + arithmetic)
+        return whole * waste / (ta * tb)
+
+    def choose_unroll(self, main: Work) -> None:
+        """Short reductions are written out; a single accumulator becomes several."""
+        view, body = self.view, self.body(main)
+        size = sum(self.unit(w) * self.copies(w) for w in body)
+        loops = [view.number[r] for r in main.node.src[1:]]
+        for axis in reversed(loops):
+            count = view.sizes[axis]
+            if not view.fixed[axis] or axis in self.lanes or count > 16:
+                continue
+            if size * count <= _BODY_LIMIT:
+                self.unroll[axis] = count
+                size *= count
+        accumulators = self.copies(main)
+        for axis in self.unroll.values():
+            accumulators *= axis
+        left = [a for a in reversed(loops) if view.fixed[a] and a not in self.unroll]
+        if accumulators >= _LATENCY or not left:
+            return
+        axis = next((a for a in left if a in self.lanes), left[0])
+        lanes = self.lanes.get(axis, 1)
+        steps = view.sizes[axis] // lanes
+        for more in (8, 4, 2):
+            if accumulators * more > 2 * _LATENCY or size * more > _BODY_LIMIT:
+                continue
+            if steps >= 2 * more and steps % more <= steps // (2 * more):
+                self.unroll[axis] = more
+                return
+
+    def copies(self, w: Work) -> int:
+        """How often the tile repeats `w`."""
+        out = 1
+        for a, n in self.upcast.items():
+            if w.needs >> a & 1:
+                out *= n
+        return out
+
+    # --- loops
+
+    def choose_order(self, main: Work | None) -> list[int]:
+        """Output axes, outermost first."""
+        view = self.view
+        nest = list(range(view.outputs))
+        if len(view.ends) != 1 or len(nest) < 2:
+            return nest
+        if main is not None and self.left_in(main):
+            traffic = {a: self.traffic(main, a) for a in nest}
+            return sorted(nest, key=lambda a: (-traffic[a], a))
+        store = next(a for a in view.accesses if a.is_store)
+        nest.sort(key=lambda a: (-abs(store.steps.get(a, 0)), a))
+        return self.along_gathers(nest)
+
+    def left_in(self, main: Work) -> bool:
+        """Whether `main` still loops once its axes are unrolled."""
+        return any(
+            self.view.number[r] not in self.unroll
+            or self.unroll[self.view.number[r]] < self.view.sizes[self.view.number[r]]
+            for r in main.node.src[1:]
+        )
+
+    def traffic(self, main: Work, axis: int) -> float:
+        """Elements loaded anew for each step of `axis`."""
+        out = 0.0
+        for w in self.body(main):
+            if w.node.op is not _LOAD or not w.needs >> axis & 1:
+                continue
+            elements = 1
+            for a, size in enumerate(self.view.sizes):
+                if w.needs >> a & 1:
+                    tile = self.upcast.get(a, 1) * self.lanes.get(a, 1)
+                    elements *= size if self.view.is_reduce(a) else tile
+            out += elements
+        return out
+
+    def along_gathers(self, nest: list[int]) -> list[int]:
+        """Where lanes are gathered along a row of another axis, that axis runs innermost."""
+        for a in self.view.accesses:
+            for axis in self.lanes:
+                if axis not in nest or a.step(axis) in (0, 1, -1):
+                    continue
+                rows = [b for b in nest if b != axis and a.step(b) == 1]
+                if rows:
+                    return [b for b in nest if b != rows[0]] + [rows[0]]
+        return nest
+
+    def opts(self) -> list[Opt]:
+        """VECTOR first: it is the innermost part of its axis."""
+        view = self.view
+        out = [Opt(OptOps.VECTOR, a, n) for a, n in self.lanes.items()]
+        out += [Opt(OptOps.UPCAST, a, n) for a, n in sorted(self.upcast.items())]
+        out += [Opt(OptOps.UNROLL, a - view.outputs, n) for a, n in sorted(self.unroll.items())]
+        return out
+
+    def order_opts(self, nest: list[int]) -> list[Opt]:
+        out: list[Opt] = []
+        now = list(range(self.view.outputs))
+        for i, axis in enumerate(nest):
+            if now[i] != axis:
+                j = now.index(axis)
+                out.append(Opt(OptOps.SWAP, now[i], axis))
+                now[i], now[j] = now[j], now[i]
+        thread = self.thread_axis(nest)
+        if thread is not None:
+            out.append(Opt(OptOps.THREAD, thread))
+        return out
+
+    def thread_axis(self, nest: list[int]) -> int | None:
+        """The outermost axis that has enough turns, if there is enough to do."""
+        view = self.view
+        if not self.capabilities.has_threads or self.options.threads < 2:
+            return None
+        if self.total() < _THREAD_WORK:
+            return None
+        turns = {
+            a: ceil(view.sizes[a] / (self.lanes.get(a, 1) * self.upcast.get(a, 1)))
+            for a in nest
+            if all(view.axes[a] in end.src for end in view.ends)
+        }
+        enough = [a for a in nest if turns.get(a, 0) >= 4 * self.options.threads]
+        if enough:
+            return enough[0]
+        most = max(turns, key=lambda a: turns[a], default=None)
+        return most if most is not None and turns[most] >= self.options.threads else None
+
+
+__all__ = ["heuristic", "loops_around"]
