@@ -16,6 +16,7 @@ from tinycore.codegen.canonicalise import canonicalise
 from tinycore.codegen.expand import expand
 from tinycore.codegen.heuristic import heuristic
 from tinycore.codegen.info import kernel_name, program_info
+from tinycore.codegen.launch_dims import launch_dims
 from tinycore.codegen.linearise import linearise
 from tinycore.codegen.merge_axes import merge_axes
 from tinycore.codegen.options import CodegenOptions
@@ -60,6 +61,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("share-loops", lambda u, c: share_loops(u)),
     Stage("merge-axes", lambda u, c: u if _asked(u) else merge_axes(u)),
     Stage("optimise", optimise),
+    Stage("launch-dims", lambda u, c: launch_dims(u, c.capabilities)),
 )
 """Kernel graph to kernel graph: what the kernel computes and in which loops."""
 

@@ -84,9 +84,14 @@ class View:
         self.in_place = any(a.is_store and a.storage in loaded for a in self.accesses)
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether the kernel's writer laid out storage, order or launch."""
+        return bool(self.sink.mask & _SCHEDULED)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the kernel only says what is computed, so that its loops may be rearranged."""
-        if self.sink.mask & _SCHEDULED:
+        if self.is_scheduled:
             return False
         return all(r.arg.kind in (AxisType.LOOP, AxisType.REDUCE) for r in self.axes)
 
