@@ -430,6 +430,8 @@ class UOp(Operators):
         return filled_arg(self)
 
     def _movement(self, op: Ops, arg: tuple[Any, ...]) -> UOp:
+        if op is Ops.UNFOLD:
+            return UOp(op, self.dtype, (self,), arg)
         extra: list[UOp] = []
 
         def hole(x: Any) -> Any:
@@ -574,6 +576,8 @@ class UOp(Operators):
         if a.dtype is not b.dtype and op not in (Ops.SHL, Ops.SHR):
             join = least_upper_dtype(a.dtype, b.dtype)
             a, b = a.cast(join), b.cast(join)
+        if op is Ops.FDIV and a.dtype.kind != "f":
+            a, b = a.cast(dtypes.default_float), b.cast(dtypes.default_float)
         sa, sb = shape_of(a), shape_of(b)
         if sa != sb and sa is not None and sb is not None:
             from tinycore.uop.shape import broadcast_shape
@@ -581,6 +585,11 @@ class UOp(Operators):
             target = broadcast_shape(sa, sb)
             a, b = a._broadcast_to(target), b._broadcast_to(target)
         return a.alu(op, b)
+
+    def _constant(
+        self, value: ConstType, shape: tuple[Any, ...], dtype: DType | None = None
+    ) -> UOp:
+        return UOp.const(dtype or self.dtype, value, shape=shape)
 
     def where(self, x: Any, y: Any) -> UOp:
         """x where this bool is true, else y; a Python number takes the other side's type."""

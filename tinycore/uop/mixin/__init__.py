@@ -1,18 +1,19 @@
 """What nodes and tensors share: operators, elementwise, movement and reduce methods.
 
-A class that derives from `Operators` supplies `ufix`, `_binop`, `alu`, `cast`, `const_like`,
-`_movement` and `_reduce_axis`; everything here is built from those.
+A class that derives from `Operators` supplies `dtype`, `shape`, `ufix`, `_binop`, `alu`, `cast`,
+`where`, `detach`, `_constant`, `_movement` and `_reduce_axis`; everything here is built from those.
 """
 
+from tinycore.uop.mixin.activation import Activation
 from tinycore.uop.mixin.elementwise import Elementwise
 from tinycore.uop.mixin.movement import Movement
 from tinycore.uop.mixin.reduce import Reduce
 
 
-class Operators(Elementwise, Movement, Reduce):
+class Operators(Reduce):
     """The shared methods together."""
 
     __slots__ = ()
 
 
-__all__ = ["Elementwise", "Movement", "Operators", "Reduce"]
+__all__ = ["Activation", "Elementwise", "Movement", "Operators", "Reduce"]

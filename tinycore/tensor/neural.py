@@ -1,0 +1,148 @@
+"""Layers as functions: dropout and attention, and other pieces of networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+from tinycore.dtype import DType, dtypes
+from tinycore.errors import ArgumentError, ShapeError
+from tinycore.tensor.base import TensorBase
+from tinycore.tensor.sorting import Sorting
+from tinycore.uop.mixin.movement import axis_of
+
+
+class Neural(Sorting):
+    """What networks are written with, besides products and convolutions."""
+
+    __slots__ = ()
+
+    def sequential(self, ll: list[Callable[[Self], Self]]) -> Self:
+        """This passed through every callable of `ll` in order."""
+        out = self
+        for layer in ll:
+            out = layer(out)
+        return out
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """Elements set to 0 with probability `p` and the rest scaled up, while training."""
+        if not 0 <= p <= 1:
+            raise ArgumentError(f"[dropout] p is a probability, got {p}")
+        if not self.training or p == 0:
+            return self
+        if p == 1:
+            return self * 0
+        drawn = self.rand_like(requires_grad=False, dtype=dtypes.default_float, contiguous=False)
+        return (drawn >= p).contiguous().where(self, 0) / (1.0 - p)
+
+    def scaled_dot_product_attention(
+        self,
+        key: Self,
+        value: Self,
+        attn_mask: Self | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        enable_gqa: bool = False,
+    ) -> Self:
+        """softmax(self @ key.T / sqrt(d) + mask) @ value.
+
+        A bool mask says where to attend. With `enable_gqa` each head of key and value serves
+        several heads here.
+
+        Source: Vaswani et al., "Attention Is All You Need" (2017), equation 1.
+        """
+        if enable_gqa:
+            times = self.shape[-3] // key.shape[-3]
+            key = key.repeat_interleave(times, dim=-3)
+            value = value.repeat_interleave(times, dim=-3)
+        score = self.dot(key.transpose(-2, -1)) / math.sqrt(self.shape[-1])
+        if is_causal:
+            if attn_mask is not None:
+                raise ArgumentError(
+                    "[scaled_dot_product_attention] give attn_mask or is_causal, not both"
+                )
+            score = score._triangle(0).where(score, -math.inf)
+        if attn_mask is not None:
+            if attn_mask.dtype.kind == "b":
+                score = attn_mask.where(score, -math.inf)
+            else:
+                score = score + attn_mask
+        weights = score.cast(self.dtype).softmax(-1)
+        return weights.dropout(dropout_p).dot(value)
+
+    def interpolate(
+        self, size: tuple[int, ...], mode: str = "linear", align_corners: bool = False
+    ) -> Self:
+        """The last axes resampled to `size`, by the "nearest", "nearest-exact" or "linear" rule."""
+        if mode not in ("linear", "nearest", "nearest-exact"):
+            raise ArgumentError(
+                f'[interpolate] mode is "linear", "nearest" or "nearest-exact", got {mode!r}'
+            )
+        sizes = (size,) if isinstance(size, int) else tuple(size)
+        if not 0 < len(sizes) <= self.ndim:
+            raise ShapeError(f"[interpolate] {len(sizes)} sizes for shape {self.shape}")
+        x = self
+        for k, want in enumerate(sizes):
+            axis = self.ndim - len(sizes) + k
+            x = x._resampled(axis, want, mode, align_corners)
+        return x if mode != "linear" or self.dtype.kind == "f" else x.cast(self.dtype)
+
+    def _resampled(self, axis: int, want: int, mode: str, align_corners: bool) -> Self:
+        have = self.shape[axis]
+        places = self._iota(want).cast(dtypes.float32)
+        if align_corners and mode == "linear":
+            scale = (have - 1) / (want - 1) if want > 1 else 0.0
+            at = places * scale
+        elif mode == "nearest":
+            at = places * (have / want)
+        else:
+            at = (places + 0.5) * (have / want) - (0.5 if mode == "linear" else 0.0)
+        at = at.clip(0, have - 1)
+        pickers: list[Any] = [None] * self.ndim
+        low = at.floor()
+        pickers[axis] = low.cast(dtypes.int32)._on(self.device)
+        x = self._pick(pickers, axis)
+        if mode != "linear":
+            return x
+        pickers[axis] = (low + 1).clip(0, have - 1).cast(dtypes.int32)._on(self.device)
+        y = self._pick(pickers, axis)
+        share = (at - low).reshape(tuple([want if i == axis else 1 for i in range(self.ndim)]))
+        x, y = x._float(), y._float()
+        return x + (y - x) * share.cast(x.dtype)
+
+    def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
+        """A matrix near to this with singular values near 1, by `steps` of an odd polynomial.
+
+        `params` are its coefficients, of x, x**3, x**5 and so on.
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"[newton_schulz] wants a matrix, got shape {self.shape}")
+        x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+        wide = self.shape[-2] <= self.shape[-1]
+        if not wide:
+            x = x.transpose(-2, -1)
+        for _ in range(steps):
+            gram = x.dot(x.transpose(-2, -1))
+            out = x * params[0]
+            power = x
+            for p in params[1:]:
+                power = gram.dot(power)
+                out = out + power * p
+            x = out
+        return x if wide else x.transpose(-2, -1)
+
+    def allclose(
+        self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> bool:
+        """Whether all elements are close, as isclose says. Reads both tensors."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+    def rearrange(self, formula: str, **sizes: int) -> Self:
+        """Axes split, merged and reordered as `formula` says: "b (h w) c -> b c h w"."""
+        from tinycore.tensor.rearrange import rearranged
+
+        return rearranged(self, formula, sizes)
+
+
+__all__ = ["DType", "Neural", "TensorBase", "axis_of"]

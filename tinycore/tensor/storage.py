@@ -1,0 +1,363 @@
+"""Values in memory: realizing, reading out, moving between devices, writing in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tinycore.dtype import dtypes
+from tinycore.errors import (
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    ShapeError,
+)
+from tinycore.tensor.arrays import numpy_of_buffer
+from tinycore.tensor.base import (
+    TensorBase,
+    ViewStep,
+    _is_whole_buffer,
+    canonical_device,
+    common_shape,
+    copied_to,
+    with_device,
+)
+from tinycore.tensor.creation import Creation
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import shape_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_STORED = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.AFTER})
+
+
+class Storage(Creation):
+    """What happens to a tensor's memory."""
+
+    __slots__ = ()
+
+    # --- running
+
+    def realize(self, *lst: Self, do_update_stats: bool = True) -> Self:
+        """This tensor, after its values and those of `lst` were computed."""
+        from tinycore.engine.realize import realize_tensors
+
+        realize_tensors([self, *lst], do_update_stats)
+        return self
+
+    def schedule_linear(self, *lst: Self) -> UOp:
+        """The LINEAR of calls that would compute this and `lst`, memory-planned, not run."""
+        from tinycore.engine.realize import schedule_tensors
+
+        return schedule_tensors([self, *lst])[0]
+
+    # --- reading
+
+    def _storage(self) -> Any:
+        """The Buffer that holds exactly this tensor's elements in row-major order."""
+        x = self if _is_whole_buffer(self.uop) else self.contiguous()
+        if isinstance(x.device, tuple):
+            x = x.to(x.device[0])
+        x.realize()
+        return x.uop.base.buffer
+
+    def data(self) -> memoryview:
+        """The elements, as a memoryview in this shape; of an odd dtype, as bytes."""
+        shape = _known(self.shape, "data")
+        mv: memoryview
+        if 0 in shape:
+            return memoryview(bytearray(0))
+        mv = self._storage().as_memoryview()
+        fmt = self.dtype.fmt
+        if fmt is None or fmt == "e":
+            return mv
+        return mv.cast("B").cast(fmt, shape) if shape else mv.cast("B").cast(fmt)  # type: ignore[call-overload, no-any-return]
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a new numpy array; bfloat16 and 8-bit floats as float32."""
+        import numpy as np
+
+        from tinycore.device.host import numpy_dtype
+
+        shape = _known(self.shape, "numpy")
+        if 0 in shape:
+            odd = self.dtype.kind == "f" and self.dtype.fmt is None
+            return np.empty(shape, numpy_dtype(dtypes.float32 if odd else self.dtype))
+        return numpy_of_buffer(self._storage(), self.dtype, shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        out = self.numpy()
+        return out if dtype is None else out.astype(dtype)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; of no axes, the number itself."""
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The one element as a Python number.  Raises: ShapeError where there are more."""
+        if self.numel() != 1:
+            raise ShapeError(f"[item] wants one element, {self.shape} has {self.numel()}")
+        return self.numpy().reshape(()).item()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ArgumentTypeError(
+                f"the truth of a tensor of shape {self.shape} is not one value; use any() or all()"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise ArgumentTypeError(f"an index is an integer, got a tensor of {self.dtype}")
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentTypeError("a tensor without axes has no len()")
+        return int(self.shape[0])
+
+    def __repr__(self) -> str:
+        where = self.device if isinstance(self.device, str) else "/".join(self.device)
+        state = " realized" if self.uop.is_realized else ""
+        return f"<Tensor {self.shape} {self.dtype.name} on {where}{state}>"
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a float."""
+        return self.dtype.kind == "f"
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.numel()) * self.dtype.itemsize
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of axis `dim`."""
+        return self.shape if dim is None else self.shape[dim]
+
+    # --- moving
+
+    def to(self, device: str | tuple[str, ...] | None) -> Self:
+        """This value on `device`; None is the default device."""
+        place = canonical_device(device)
+        if place == self.device:
+            return self
+        u = self.uop
+        moved = with_device(u, place) if u.device is None else copied_to(u, place)
+        out = self._wrap(moved, self.requires_grad)
+        if self.grad is not None:
+            out.grad = self.grad.to(place)
+        return out
+
+    def to_(self, device: str | tuple[str, ...] | None) -> Self:
+        """This tensor, its value and gradient moved to `device`."""
+        moved = self.to(device)
+        if moved is not self:
+            self.replace(moved)
+            if self.grad is not None and moved.grad is not None:
+                self.grad.replace(moved.grad)
+        return self
+
+    def clone(self) -> Self:
+        """A tensor with this value in memory of its own."""
+        out = self._pass(Ops.CONTIGUOUS, self.requires_grad)
+        if self.grad is not None:
+            out.grad = self.grad.clone()
+        return out
+
+    def replace(self, x: Self) -> Self:
+        """This tensor, made to hold the value of `x`, whatever it held."""
+        self.uop = x.uop
+        self._origin = None
+        return self
+
+    # --- writing
+
+    def assign(self, x: Any) -> Self:
+        """This tensor, with the values of `x` written into its memory.
+
+        A view (made by indexing, shrink, reshape, permute, flip) writes into the tensor it was made
+        from. Expressions that read this tensor before keep the old values.
+
+        Raises: ShapeError, DTypeError, DeviceError where `x` does not fit.
+        """
+        value = self._to_be_written(x, "assign")
+        if value is self.uop and self._origin is None:
+            return self
+        self._write(value)
+        return self
+
+    def _to_be_written(self, x: Any, op: str) -> UOp:
+        """The node of `x` in the shape, dtype and device of this."""
+        if isinstance(x, TensorBase):
+            u = x.uop
+            if u.dtype is not self.dtype:
+                raise DTypeError(
+                    f"[{op}] the target holds {self.dtype}, got {u.dtype}; cast the value first"
+                )
+            if u.device != self.device and u.device is not None:
+                if u.base.op is not Ops.CONST:
+                    raise DeviceError(
+                        f"[{op}] the target is on {self.device}, the value on {u.device}; "
+                        "move it with to()"
+                    )
+                u = self._constant(u.base.arg, u.shape).uop
+        elif isinstance(x, (bool, int, float)):
+            u = self._constant(x, ()).uop
+        else:
+            u = self.__class__(x, device=self.device, dtype=self.dtype).uop
+        shape = self.shape
+        own: Any = shape_of(u)
+        if own != shape:
+            if len(own) > len(shape) and all(s == 1 for s in own[: len(own) - len(shape)]):
+                u = u.reshape(own[len(own) - len(shape) :])
+            if common_shape(Ops.STORE, shape, u.shape) != shape:
+                raise ShapeError(f"[{op}] a value of shape {own} does not fit into {shape}")
+            u = u._broadcast_to(shape)
+        return u
+
+    def _write(self, value: UOp) -> None:
+        """Puts `value` in the place of this tensor's elements, in the tensor this is a view of."""
+        origin = self._origin
+        root = None if origin is None else origin[0]()
+        if root is None or origin is None:
+            self.uop = written(self.uop, (), value)
+            self._origin = None
+            return
+        root.uop = written(root.uop, origin[1], value)
+        self.uop = replayed(root.uop, origin[1])[-1]
+
+    def _inplace(self, value: Self) -> Self:
+        return self.assign(value)
+
+    def __iadd__(self, x: Any) -> Self:
+        return self.assign(self + x)
+
+    def __isub__(self, x: Any) -> Self:
+        return self.assign(self - x)
+
+    def __imul__(self, x: Any) -> Self:
+        return self.assign(self * x)
+
+    def __itruediv__(self, x: Any) -> Self:
+        return self.assign(self / x)
+
+    def __ifloordiv__(self, x: Any) -> Self:
+        return self.assign(self // x)
+
+    def __imod__(self, x: Any) -> Self:
+        return self.assign(self % x)
+
+    def __ipow__(self, x: Any) -> Self:
+        return self.assign(self**x)
+
+    def __iand__(self, x: Any) -> Self:
+        return self.assign(self & x)
+
+    def __ior__(self, x: Any) -> Self:
+        return self.assign(self | x)
+
+    def __ixor__(self, x: Any) -> Self:
+        return self.assign(self ^ x)
+
+    def __ilshift__(self, x: Any) -> Self:
+        return self.assign(self << x)
+
+    def __irshift__(self, x: Any) -> Self:
+        return self.assign(self >> x)
+
+    def __imatmul__(self, x: Any) -> Self:
+        return self.assign(self @ x)  # type: ignore[operator]
+
+
+def _known(shape: tuple[Any, ...], op: str) -> tuple[int, ...]:
+    if not all(isinstance(s, int) for s in shape):
+        raise ShapeError(f"[{op}] the shape {shape} is symbolic; shrink or reshape it to numbers")
+    return shape
+
+
+def is_stored(u: UOp) -> bool:
+    """Whether `u` is memory: a buffer, or a view of one, perhaps with writes pending."""
+    return u.base.op in _STORED
+
+
+def replayed(u: UOp, steps: Sequence[ViewStep]) -> list[UOp]:
+    """`u` and the views of it after each of `steps`."""
+    out = [u]
+    for op, arg, extra in steps:
+        u = UOp(op, u.dtype, (u, *extra), arg)
+        out.append(u)
+    return out
+
+
+def written(u: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
+    """`u` with its part under the view `steps` replaced by `value`.
+
+    Memory is written in place, by a STORE that the result comes AFTER; a computed value is
+    computed anew.
+    """
+    views = replayed(u, steps)
+    if is_stored(u):
+        store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
+        return UOp(Ops.AFTER, u.dtype, (u, store))
+    placed, inside = put_back(views, value)
+    if inside is None:
+        return placed
+    return UOp(Ops.WHERE, u.dtype, (inside, placed, u))
+
+
+def put_back(views: Sequence[UOp], value: UOp) -> tuple[UOp, UOp | None]:
+    """(`value` of the last view moved to its place in the first, where that place is).
+
+    `views` is a chain of movement ops; outside of the place the first result is 0. The second is
+    None where the view covers everything.
+    """
+    inside: UOp | None = None
+    for view, below in zip(reversed(views[1:]), reversed(views[:-1]), strict=True):
+        shape = below.shape
+        op = view.op
+        if op is Ops.RESHAPE:
+            value = value.reshape(shape)
+            inside = inside if inside is None else inside.reshape(shape)
+        elif op is Ops.PERMUTE:
+            order = tuple(sorted(range(len(shape)), key=view.arg.__getitem__))
+            value = value.permute(order)
+            inside = inside if inside is None else inside.permute(order)
+        elif op is Ops.FLIP:
+            value = UOp(Ops.FLIP, value.dtype, (value,), view.arg)
+            inside = inside if inside is None else UOp(Ops.FLIP, inside.dtype, (inside,), view.arg)
+        elif op is Ops.UNFOLD:
+            axis, _, step, _ = view.arg
+            value = _spread(value, axis, step, shape)
+            every = UOp.const(dtypes.bool, True, shape=view.shape) if inside is None else inside
+            inside = _spread(every, axis, step, shape)
+        else:
+            assert op is Ops.SHRINK, f"{op.name} cannot be written through"
+            pairs = tuple([(b, s - e) for (b, e), s in zip(view.marg, shape, strict=True)])
+            if inside is None:
+                inside = UOp.const(dtypes.bool, True, shape=value.shape)
+            value, inside = value._pad_zero(pairs), inside._pad_zero(pairs)
+    return value, inside
+
+
+def _spread(u: UOp, axis: int, step: int, shape: tuple[Any, ...]) -> UOp:
+    """The windows of one element `u` back at every step-th place of `axis`, zeros between."""
+    lead, count, tail = u.shape[:axis], u.shape[axis], u.shape[axis + 1 : -1]
+    wide = u.reshape((*lead, count, 1, *tail))
+    none = ((0, 0),)
+    wide = wide._pad_zero((*none * (axis + 1), (0, step - 1), *none * len(tail)))
+    wide = wide.reshape((*lead, count * step, *tail))
+    rest = shape[axis] - count * step
+    if rest < 0:
+        return wide.shrink([*[None] * axis, (0, shape[axis]), *[None] * len(tail)])
+    return wide._pad_zero((*none * axis, (0, rest), *none * len(tail)))
