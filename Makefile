@@ -80,12 +80,14 @@ $(BENCH_VENV)/.ready: $(PROJECT_FILES)
 	@echo "$(BENCH_VENV): installing tinycore, numpy, torch and tinygrad"
 	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	$(BENCH_VENV)/bin/python -m pip install -q $(foreach d,$(DISTRIBUTIONS),-e ./$(d)) --group bench
+	$(BENCH_VENV)/bin/python -m pip install -q numpy pluggy importlib-metadata llvmlite --group bench
 	touch $@
 
 .PHONY: bench
 bench: $(BENCH_VENV)/.ready ## compare with numpy, torch and tinygrad (ARGS="--json out.json --only matmul")
-	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+	rm -rf build plugins/*/build
+	$(BENCH_VENV)/bin/python -m pip install -q --no-deps --force-reinstall $(addprefix ./,$(DISTRIBUTIONS))
+	$(BENCH_VENV)/bin/python benchmarks $(ARGS)
 
 # ---- release --------------------------------------------------------------------------------------------------------
 
