@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from tinycore.uop.arg_types import register_arg_type
+
 
 class OptOps(enum.IntEnum):
     """Kinds of choices."""
@@ -38,3 +40,7 @@ class Opt(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Opt(op=OptOps.{self.op.name}, axis={self.axis}, arg={self.arg})"
+
+
+register_arg_type(OptOps)
+register_arg_type(Opt)  # a kernel's SINK names the choices made for it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tinycore.uop.arg_types import register_arg_type
+
 
 @dataclass(frozen=True)
 class Binary:
@@ -26,3 +28,6 @@ class Binary:
             if key == name:
                 return value
         return default
+
+
+register_arg_type(Binary)  # so that programs can be stored
