@@ -398,9 +398,9 @@ def _read_line(line: str, at: int, nodes: dict[int, UOp]) -> UOp:
             call = ast.parse(f"f({hidden})", mode="eval").body
             assert isinstance(call, ast.Call)
             values.update({str(k.arg): _read_value(k.value, nodes) for k in call.keywords})
-        dtype = (
-            _dtype_named(found["dtype"]).vec(int(found["count"] or 1)) if found["dtype"] else None
-        )
+        dtype = dtypes.void
+        if found["dtype"]:
+            dtype = _dtype_named(found["dtype"]).vec(int(found["count"] or 1))
         out = UOp(_op_named(found["op"]), dtype, src, values["arg"], values["tag"])
     except KeyError as e:
         raise SerialError(f"line {at}: %{e} is read before the line that defines it") from e
