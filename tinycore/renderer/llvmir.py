@@ -276,7 +276,7 @@ class LLVMWriter(Arithmetic):
         """DEFINE_REG and DEFINE_LOCAL: memory on the stack, unless it is cells."""
         if u in self.plan.widths:
             return
-        ident, size = u.arg
+        size = u.arg[1]
         self.stack_bytes += size * u.dtype.itemsize
         if self.stack_bytes > STACK_LIMIT:
             raise CompileError(
@@ -284,7 +284,7 @@ class LLVMWriter(Arithmetic):
                 f"{STACK_LIMIT} is the most"
             )
         stem = "reg" if u.op is _REG else "local"
-        name = self.fresh(f"%{stem}{ident if isinstance(ident, int) else ''}_")
+        name = self.fresh(f"%{stem}_")
         self.entry.append(f"  {name} = alloca [{size} x {memory_type(u.dtype)}], align 64")
         self.value[u] = name
 

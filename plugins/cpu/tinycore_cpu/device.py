@@ -26,7 +26,7 @@ from tinycore.target import Target
 from tinycore_cpu.arch import arch_of, capabilities_of, host_arch
 from tinycore_cpu.loader import Code
 from tinycore_cpu.memory import CpuAllocator, address_of
-from tinycore_cpu.native import BATCH_WORDS, ENTRY_WORDS, Runtime, has_pool, runtime
+from tinycore_cpu.native import BATCH_WORDS, ENTRY_WORDS, has_pool, runtime
 
 PARALLEL_NS = 20_000
 """A launch that takes less than this is not divided: waking a thread costs about as much."""
@@ -35,6 +35,8 @@ _CHUNKS_PER_CORE = 4
 _OPS_PER_NS, _BYTES_PER_NS = 8, 16  # of one core, roughly
 _EVERYTHING = 1 << 62  # hi of a launch whose extent only the kernel knows
 _INFO_WORDS = 5
+_ONE = (1, 1, 1)
+_clock = time.perf_counter
 
 
 class CpuProgram:
@@ -65,7 +67,18 @@ class CpuProgram:
 class CpuBatch:
     """Work as a table. `words` holds all argument blocks, one after another."""
 
-    __slots__ = ("count", "divided", "header", "keep", "places", "sizes", "table", "words")
+    __slots__ = (
+        "address",
+        "count",
+        "divided",
+        "header",
+        "keep",
+        "open",
+        "places",
+        "sizes",
+        "table",
+        "words",
+    )
 
     def __init__(self, work: Sequence[Launch | Copy], copy: int, cores: int) -> None:
         self.keep = tuple(work)  # the table names their code and memory by address
@@ -91,7 +104,9 @@ class CpuBatch:
                 table[at] = program.address
                 parts = item.buffers + item.values
                 sizes = item.global_size
-                if any(isinstance(size, Slot) for size in sizes):
+                if sizes == _ONE and program.extent == 0:
+                    table[at + 3] = 1
+                elif any(isinstance(size, Slot) for size in sizes):
                     self.sizes.append((at, item))
                 else:
                     self._set_extent(table, at, program, sizes, cores)
@@ -111,6 +126,8 @@ class CpuBatch:
         self.header[0] = table.buffer_info()[0]
         self.header[1] = self.count
         self.header[3] = 1
+        self.address = self.header.buffer_info()[0]
+        self.open = bool(places or self.sizes)
 
     def _set_extent(
         self, table: array[int], at: int, program: CpuProgram, sizes: Sequence[Any], cores: int
@@ -171,13 +188,13 @@ def _chunk(extent: int, cost_ns: int, cores: int) -> int:
 
 
 def _check_launch(program: CpuProgram, item: Launch) -> None:
-    for what, wanted, given in (
-        ("buffers", program.buffers, len(item.buffers)),
-        ("values", program.values, len(item.values)),
-    ):
-        if wanted not in (-1, given):
-            raise ArgumentError(f"kernel {program.name} takes {wanted} {what}, got {given}")
-    if tuple(item.local_size) != (1, 1, 1):
+    buffers, values = len(item.buffers), len(item.values)
+    if (program.buffers != buffers or program.values != values) and program.buffers >= 0:
+        raise ArgumentError(
+            f"kernel {program.name} takes {program.buffers} buffers and {program.values} values, "
+            f"got {buffers} and {values}"
+        )
+    if item.local_size != _ONE:
         raise ArgumentError(
             f"kernel {program.name} is launched with workgroups of {item.local_size}; "
             "CPU has none, the size must be (1, 1, 1)"
@@ -209,9 +226,10 @@ class CpuDriver:
         self.target = target
         self.capabilities = capabilities_of(arch)
         self.abi = arch.abi
-        self._cores = self.capabilities.cores
+        self._cores = self.capabilities.cores if has_pool() else 1
         self._lock = threading.Lock()
-        self._runtime: Runtime | None = None
+        self._walk: Any = None  # the native runtime's, from the first batch on
+        self._copy = 0
         self.allocator = CpuAllocator(lambda: self._lock)
         _drivers.add(self)
 
@@ -224,9 +242,10 @@ class CpuDriver:
         return CpuProgram(binary)
 
     def prepare(self, work: Sequence[Launch | Copy]) -> CpuBatch:
-        if self._runtime is None:
-            self._runtime = runtime()
-        return CpuBatch(work, self._runtime.copy, self._cores if has_pool() else 1)
+        if not self._copy:
+            native = runtime()
+            self._walk, self._copy = native.walk, native.copy
+        return CpuBatch(work, self._copy, self._cores)
 
     def submit(
         self, batch: Any, patch: Sequence[int | Memory] = (), wait: Sequence[Event] = ()
@@ -235,17 +254,16 @@ class CpuDriver:
         patch that does not fit, before anything ran."""
         for event in wait:
             event.wait()
-        assert self._runtime is not None, "a batch comes from prepare"
-        native, header = self._runtime, batch.header
         with self._lock:
-            if batch.places or batch.sizes:
+            if batch.open:
                 batch.fill(patch, self._cores)
             if batch.divided:
-                header[3] = native.ensure_threads(CPU_COUNT.value)
-                header[2] = native.state_address
-            start = time.perf_counter()
-            native.walk(header.buffer_info()[0])
-            return DoneEvent((start, time.perf_counter()))
+                native = runtime()
+                batch.header[3] = native.ensure_threads(CPU_COUNT.value)
+                batch.header[2] = native.state_address
+            start = _clock()
+            self._walk(batch.address)
+            return DoneEvent((start, _clock()))
 
     def synchronize(self) -> None:
         """Returns when what other threads submitted is done."""
