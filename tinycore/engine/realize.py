@@ -16,7 +16,7 @@ from tinycore.engine.pending import replace_realized, stale_readers, stores_belo
 from tinycore.engine.report import caller, report_schedule
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.uop.node import UOp
-from tinycore.uop.ops_table import Ops
+from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import substitute, toposort
 
@@ -62,6 +62,7 @@ def _is_stored(u: UOp) -> bool:
 class _Pending(NamedTuple):
     schedule: Schedule
     bases: list[UOp]  # what is computed, in the order of schedule.outputs
+    saved: dict[UOp, UOp]  # views of buffers that are about to change -> their copies
 
 
 def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
@@ -72,35 +73,41 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
             bases[base] = None
     if not bases:
         return None
+    saved: dict[UOp, UOp] = {}
     while True:
         stores = stores_below(bases)
         if not stores:
             break
-        targets = [_target(u) for u in stale_readers([t.uop for t in live_tensors()], stores)]
-        fresh = [u for u in targets if u not in bases]
-        if not fresh:
+        before = len(bases)
+        for u in stale_readers([t.uop for t in live_tensors()], stores):
+            base = _strip_reshape(u)
+            if _is_view(base):
+                base = saved[base] = UOp(Ops.CONTIGUOUS, base.dtype, (base,))
+            bases[base] = None
+        if len(bases) == before:
             break
-        bases.update(dict.fromkeys(fresh))
     listed = list(bases)
     start = time.perf_counter()
     found = schedule(UOp.sink(*listed), schedule_options())
     if DEBUG >= 1:
         seconds = time.perf_counter() - start
         report_schedule(len(found.linear.src), seconds, found.hit, caller())
-    return _Pending(found, listed)
+    return _Pending(found, listed, saved)
 
 
-def _target(u: UOp) -> UOp:
-    """What is computed to keep the value of pending tensor node `u`: a plain view of a buffer that
-    is about to change is copied."""
-    base = _strip_reshape(u)
-    return UOp(Ops.CONTIGUOUS, base.dtype, (base,)) if _is_stored(base) else base
+_VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW}
+
+
+def _is_view(u: UOp) -> bool:
+    """Whether `u` names elements of a buffer and computes nothing."""
+    while u.op in _VIEWS:
+        u = u.src[0]
+    return u.op is Ops.BUFFER
 
 
 def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
     """Replaces what was computed by its buffer in every tensor that exists."""
     mapping: dict[UOp, UOp] = {}
-    copies: dict[UOp, UOp] = {}
     for u in toposort(pending.bases, lambda n: bool(n.mask >> Ops.AFTER & 1)):
         if u.op is Ops.AFTER:  # its writes have run, they must not run again
             mapping[u] = substitute(u.src[0], mapping)
@@ -109,16 +116,14 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
             continue
         shape = shape_of(base)
         assert shape is not None
-        stored = mapping[base] = out if shape_of(out) == shape else out.reshape(shape)
-        if base.op is Ops.CONTIGUOUS and _is_stored(base.src[0]):
-            copies[base.src[0]] = stored
+        mapping[base] = out if shape_of(out) == shape else out.reshape(shape)
     memo: dict[UOp, UOp] = {}
     for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
-        old = _strip_reshape(t.uop)
-        if old in copies:
+        copy = pending.saved.get(_strip_reshape(t.uop))
+        if copy is not None:
             shape = shape_of(t.uop)
             assert shape is not None
-            t.uop = copies[old].reshape(shape)
+            t.uop = mapping[copy].reshape(shape)
         else:
             t.uop = replace_realized(t.uop, mapping, memo)
 
