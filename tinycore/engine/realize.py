@@ -82,7 +82,8 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
         for u in stale_readers([t.uop for t in live_tensors()], stores):
             base = _strip_reshape(u)
             if _is_view(base):
-                base = saved[base] = UOp(Ops.CONTIGUOUS, base.dtype, (base,))
+                saved[base] = UOp(Ops.CONTIGUOUS, base.dtype, (base,))
+                base = saved[base]
             bases[base] = None
         if len(bases) == before:
             break
