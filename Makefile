@@ -26,13 +26,13 @@ $(VENV)/.base: $(PROJECT_FILES)
 	@echo "$(VENV): installing tinycore and its CPU plugin"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinycore needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install -q $(foreach d,$(DISTRIBUTIONS),-e ./$(d))
+	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install -qq $(foreach d,$(DISTRIBUTIONS),-e ./$(d))
 	touch $@
 
 $(VENV)/.group-%: $(VENV)/.base
 	@echo "$(VENV): installing what 'make $*' needs"
-	$(BIN)/python -m pip install -q --group $*
+	$(BIN)/python -m pip install -qq --group $*
 	touch $@
 
 # ---- everyday -------------------------------------------------------------------------------------------------------
@@ -79,14 +79,14 @@ BENCH_VENV := .venv-bench
 $(BENCH_VENV)/.ready: $(PROJECT_FILES)
 	@echo "$(BENCH_VENV): installing tinycore, numpy, torch and tinygrad"
 	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	$(BENCH_VENV)/bin/python -m pip install -q numpy pluggy importlib-metadata llvmlite --group bench
+	$(BENCH_VENV)/bin/python -m pip install -qq --upgrade 'pip>=25.1'
+	$(BENCH_VENV)/bin/python -m pip install -qq numpy pluggy importlib-metadata llvmlite --group bench
 	touch $@
 
 .PHONY: bench
 bench: $(BENCH_VENV)/.ready ## compare with numpy, torch and tinygrad (ARGS="--json out.json --only matmul")
 	rm -rf build plugins/*/build
-	$(BENCH_VENV)/bin/python -m pip install -q --no-deps --force-reinstall $(addprefix ./,$(DISTRIBUTIONS))
+	$(BENCH_VENV)/bin/python -m pip install -qq --no-deps --force-reinstall $(addprefix ./,$(DISTRIBUTIONS))
 	$(BENCH_VENV)/bin/python benchmarks $(ARGS)
 
 # ---- release --------------------------------------------------------------------------------------------------------
