@@ -208,7 +208,11 @@ COMPARE_RULES = RuleTable(
         Rule(
             "not (a == b)",  # of floats too: with a nan, == is false and != is true
             _cmp(_CMPNE, "b", UPat(_EQUALITY, src=(_x, _y), name="e"), _TRUE),
-            lambda u, e, x, y: UOp(_other(e.op), u.dtype, (x, y)),
+            lambda u, e, x, y: (
+                None
+                if e.op is _CMPNE and x.dtype.kind == "b"  # equality of bools has this form
+                else UOp(_other(e.op), u.dtype, (x, y))
+            ),
         ),
         Rule(
             "not (x < y)",
