@@ -114,6 +114,8 @@ class CWriter:
             if handler is None:
                 raise self.cannot(u)
             handler(self, u)
+        if self.open:
+            raise CompileError(f"kernel {self.name}: {len(self.open)} loops are never closed")
         info = ", ".join([f"{x}ll" for x in info_of(self.signature, self.linear)])
         return "".join(
             [
@@ -249,7 +251,10 @@ class CWriter:
     def on_end(self, u: UOp) -> None:
         for scope in closed_by(u):
             if not self.open or self.open.pop() is not scope:
-                raise CompileError(f"kernel {self.name}: {u.op.name} of what is not innermost")
+                raise CompileError(
+                    f"kernel {self.name}: {scope.op.name} is closed but is not the innermost "
+                    "open one"
+                )
             self.depth -= 1
             self.line("}")
 

@@ -119,6 +119,8 @@ class LLVMWriter(Arithmetic):
                     f"kernel {self.name}: this renderer has no form for {u.op.name} of {u.dtype}"
                 )
             handler(self, u)
+        if self.open:
+            raise CompileError(f"kernel {self.name}: {len(self.open)} loops are never closed")
         self.lines.append("  ret void")
         return self.module()
 
@@ -200,8 +202,7 @@ class LLVMWriter(Arithmetic):
 
     def leave_range(self, u: UOp) -> None:
         """Closes a loop."""
-        if u not in self.open:
-            raise CompileError(f"kernel {self.name}: END of a RANGE that is not open")
+        self.must_be_innermost(u)
         head, before, merged, at, first, last = self.open.pop(u)
         t, counter = value_type(u.dtype), self.value[u]
         after = self.emit(f"add nuw nsw {t} {counter}, 1")
@@ -223,6 +224,12 @@ class LLVMWriter(Arithmetic):
                     f"phi {self.cell_type(cell)} [ {initial}, %{before} ], "
                     f"[ {self.cells[cell]}, %{latch} ]"
                 )
+
+    def must_be_innermost(self, u: UOp) -> None:
+        if not self.open or next(reversed(self.open)) is not u:
+            raise CompileError(
+                f"kernel {self.name}: {u.op.name} is closed but is not the innermost open one"
+            )
 
     def launch_part(self, u: UOp, end: str) -> tuple[str, str]:
         """The bounds of the THREAD range `u`, as values of its type."""
@@ -248,8 +255,7 @@ class LLVMWriter(Arithmetic):
         self.open[u] = Opened(then, before, merged, 0, "", "")
 
     def on_endif(self, u: UOp) -> None:
-        if u.src[0] not in self.open:
-            raise CompileError(f"kernel {self.name}: ENDIF of an IF that is not open")
+        self.must_be_innermost(u.src[0])
         then, before, merged, *_ = self.open.pop(u.src[0])
         end, last = f"{then}.end", self.block
         self.lines.append(f"  br label %{end}")
