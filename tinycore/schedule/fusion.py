@@ -105,7 +105,7 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
 
 
 def realize_reduce(u: UOp, scopes: list[Scope], padded: bool, reader_reduces: int) -> bool:
-    """Whether reduction `u` gets a buffer: always, but for one plain epilogue that reads it once."""
+    """Whether reduction `u` gets a buffer: always, but for one plain epilogue."""
     if len(scopes) != 1 or padded or reader_reduces:
         return True
     shape = shape_of(u)

@@ -134,12 +134,18 @@ class _Cutter:
         self.light = LightIndex(self)
         self.values: dict[tuple[UOp, Use | None], UOp] = {}
         self.versions: dict[UOp, int] = {}
+        self.read_by: dict[UOp, int] = {}  # index operand with a buffer -> a kernel that reads it
 
     # --- buffers
 
     def device(self, u: UOp) -> str:
         found = device_of(u)
-        if found is None:
+        if found is None:  # index arithmetic lives where it is read
+            readers = self.uses.get(u)
+            if readers:
+                return self.kernels[next(iter(readers)).kernel].device
+            if u in self.read_by:
+                return self.kernels[self.read_by[u]].device
             raise ScheduleError(
                 f"{u.op.name} of shape {shape_of(u)} names no device; make constants with a device"
             )
@@ -354,9 +360,8 @@ class _Cutter:
         before = known.get(use)
         if before is None:
             known[use] = scope
-        elif isinstance(scope.iterations, int) and isinstance(before.iterations, int):
-            if scope.iterations > before.iterations:
-                known[use] = scope
+        elif _more(scope.iterations, before.iterations):
+            known[use] = scope
         return child, use
 
     def push(self, u: UOp, use: Use, scope: Scope) -> None:
@@ -577,6 +582,10 @@ class _Cutter:
 _ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
 _STORED_VIEWS = frozenset({Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.BUFFER_VIEW})
 _LEAVES = frozenset({Ops.PARAM, Ops.SINK, Ops.DEVICE, Ops.UNIQUE})
+
+
+def _more(a: Any, b: Any) -> bool:
+    return isinstance(a, int) and isinstance(b, int) and a > b
 
 
 def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:

@@ -111,6 +111,7 @@ class LightIndex:
                 u = u.src[0]
         if u.op is not Ops.PARAM:
             self.cutter.forced.add(u)
+            self.cutter.read_by.setdefault(u, kernel)
         return self.cutter.load(u, Use(kernel, idx, valid, version))
 
     def _combine(self, u: UOp, idx: Index, parts: list[UOp]) -> UOp:
