@@ -110,13 +110,16 @@ class Replay:
         return result
 
     def check(self) -> dict[str, Any]:
-        """The result of a replay, and how many kernels the first run launched."""
+        """Results of two replays, of 0, 1, 2 ... and of twice that, and the kernels of a run."""
         counters = self.tiny.GlobalCounters
         counters.reset()
         self.run()
         kernels = counters.kernel_count
         self.run()
-        return {"result": self.run().numpy().tolist(), "kernels": kernels}
+        results = [self.run().numpy().tolist()]
+        other = self.tiny.Tensor(2 * np.arange(16, dtype=np.float32)).realize()
+        results.append(self.chain(other).numpy().tolist())
+        return {"results": results, "kernels": kernels}
 
 
 def compile_step(library: str, inputs: str) -> dict[str, Any]:
