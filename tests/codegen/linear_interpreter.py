@@ -1,4 +1,4 @@
-"""Runs a LINEAR program over numpy arrays, one instruction at a time, by the op table's meanings."""
+"""Runs a LINEAR program over numpy arrays, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def run(
     specials = [u for u in linear.src if u.op is Ops.SPECIAL]
     steps = 0
     for launch in itertools.product(*[range(u.src[0].arg) for u in specials]):
-        machine = _Machine(linear, buffers, variables or {}, dict(zip(specials, launch)), part)
+        machine = _Machine(
+            linear, buffers, variables or {}, dict(zip(specials, launch, strict=True)), part
+        )
         steps += machine.run()
     return steps
 

@@ -44,6 +44,11 @@ def accumulate(sink: UOp, capabilities: Capabilities) -> UOp:
     used = max([u.arg[0] for u in order if u.op is _DEFINE_REG], default=-1)
     rank = {u: i for i, u in enumerate([u for u in order if u.op is _RANGE])}
     open_ranges = free_ranges(order)
+    outside: dict[UOp, set[UOp]] = {}  # a loop runs inside of all that any of its sums needs
+    for u in order:
+        if u.op is _REDUCE:
+            for r in u.src[1:]:
+                outside.setdefault(r, set()).update(open_ranges[u])
     done: dict[UOp, UOp] = {}
     for u in order:
         if not u.mask & _REDUCE_BIT:
@@ -54,7 +59,8 @@ def accumulate(sink: UOp, capabilities: Capabilities) -> UOp:
             done[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
             continue
         used += 1
-        around = tuple(sorted(open_ranges[u], key=rank.__getitem__))
+        needed = set().union(*[outside[r] for r in u.src[1:]])
+        around = tuple(sorted(needed, key=rank.__getitem__))
         done[u] = _loop(u, src, used, around, fused)
     return done[sink]
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from tinycore.codegen.accumulate import identity
 from tinycore.codegen.canonicalise import renumbered
 from tinycore.codegen.opt import Opt, OptOps
+from tinycore.codegen.share_loops import renamed
 from tinycore.codegen.view import View
 from tinycore.dtype import dtypes
 from tinycore.errors import CompileError
@@ -34,6 +35,7 @@ _WEAK = dtypes.weakint
 _RANGE, _END, _REDUCE, _INDEX, _CONST = Ops.RANGE, Ops.END, Ops.REDUCE, Ops.INDEX, Ops.CONST
 _WHERE, _CMPLT, _AND, _ADD, _MUL = Ops.WHERE, Ops.CMPLT, Ops.AND, Ops.ADD, Ops.MUL
 _ON_REDUCE = frozenset({OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP})
+_COPIES = 1000  # axis numbers of loops that are repeated for another stretch of an axis
 _PART_KIND = {
     OptOps.VECTOR: AxisType.VECTOR,
     OptOps.UPCAST: AxisType.UPCAST,
@@ -364,7 +366,7 @@ class _Rebuild:
     def reduce(self, u: UOp, choice: int) -> UOp:
         numbers = [self.view.number[r] for r in u.src[1:]]
         out: UOp | None = None
-        for c in self.choices(u):
+        for n, c in enumerate(self.choices(u)):
             value = self.done[self.key(u.src[0], choice | c)]
             outer: list[UOp] = []
             inner: list[UOp] = []
@@ -375,6 +377,10 @@ class _Rebuild:
                 if segment.gate is not None:
                     other = identity(u.arg, value.dtype)
                     value = UOp(_WHERE, value.dtype, (segment.gate, value, other))
+            if n:  # a loop of its own needs ranges of its own
+                names = {r: renumbered(r, (*r.arg.axis, _COPIES + n)) for r in outer}
+                value = renamed(value, names)
+                outer = list(names.values())
             ranges = (*outer, *inner)
             part = UOp(_REDUCE, u.dtype, (value, *ranges), u.arg, u.tag) if ranges else value
             out = part if out is None else UOp(u.arg, u.dtype, (out, part))

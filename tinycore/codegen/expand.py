@@ -626,11 +626,9 @@ class _Expander:
         entries: list[UOp] = []
         for values in groups:
             if loops and separate:
-                parts = [UOp(_REDUCE, v.dtype, (v, *loops), op) for v in values]
-                entries.append(fold(op, parts))
+                entries.append(fold(op, [_looped(op, v, loops) for v in values]))
             elif loops:
-                one = fold(op, values)
-                entries.append(UOp(_REDUCE, one.dtype, (one, *loops), op))
+                entries.append(_looped(op, fold(op, values), loops))
             else:
                 entries.append(fold(op, values))
         if lane is not None:
@@ -783,6 +781,14 @@ def _load(
 def _store(storage: UOp, dtype: DType, at: UOp, gate: UOp | None, value: UOp) -> UOp:
     src = (storage, at) if gate is None else (storage, at, gate)
     return UOp(_STORE, _VOID, (UOp(_INDEX, dtype, src), value))
+
+
+def _looped(op: Ops, value: UOp, loops: list[UOp]) -> UOp:
+    """`value` reduced over `loops`; a zero (of a gate that is off here) adds up to zero."""
+    known = constant(value)
+    if known is not None and (op is Ops.MAX or (op is _ADD and known == 0)):
+        return value
+    return UOp(_REDUCE, value.dtype, (value, *loops), op)
 
 
 def fold(op: Ops, values: list[UOp]) -> UOp:

@@ -70,9 +70,7 @@ def _size(r: UOp) -> int:
     return int(bounds_of(r)[1]) + 1
 
 
-def _assign(
-    ranges: list[UOp], limits: tuple[int, ...], stem: str, mapping: dict[UOp, UOp]
-) -> None:
+def _assign(ranges: list[UOp], limits: tuple[int, ...], stem: str, mapping: dict[UOp, UOp]) -> None:
     """Enters an index expression for each range into `mapping`; dimension 0 is the innermost."""
     dims: list[list[UOp]] = [[r] for r in reversed(ranges)]  # each innermost first
     while len(dims) > len(limits):

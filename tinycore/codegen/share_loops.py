@@ -53,12 +53,12 @@ def share_loops(sink: UOp) -> UOp:
                 fresh += len(own)
             loops[key] = own
             taken.update(own)
-        value = src[0] if own == ranges else _renamed(src[0], dict(zip(ranges, own, strict=True)))
+        value = src[0] if own == ranges else renamed(src[0], dict(zip(ranges, own, strict=True)))
         done[u] = UOp(_REDUCE, u.dtype, (value, *own), u.arg, u.tag)
     return done[sink]
 
 
-def _renamed(root: UOp, names: dict[UOp, UOp]) -> UOp:
+def renamed(root: UOp, names: dict[UOp, UOp]) -> UOp:
     """`root` with free occurrences of ranges renamed; a REDUCE over one of them binds it."""
     done: dict[UOp, UOp] = dict(names)
     for u in root.toposort():
