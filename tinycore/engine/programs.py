@@ -110,6 +110,16 @@ def renderer_key(renderer: Any) -> str:
     return f"{renderer.name}|{renderer.target}|{renderer.emits}|{renderer.version_key}"
 
 
+class _Job(NamedTuple):
+    """A kernel that was lowered here and is being compiled."""
+
+    key: Key
+    future: Future[Compiled]
+    binary: Future[Binary]
+    lowered: UOp
+    source: str
+
+
 def compile_all(
     kernels: Sequence[UOp], renderer: Any, options: CodegenOptions | None = None
 ) -> list[Compiled]:
@@ -119,52 +129,72 @@ def compile_all(
     """
     options = options or options_from_config()
     name = renderer_key(renderer)
-    futures: list[Future[Compiled]] = []
-    running: list[tuple[Key, Future[Compiled], Future[Binary], Any]] = []
     use_disk = bool(CCACHE)
+    futures: list[tuple[Future[Compiled], bool]] = []
+    jobs: list[_Job] = []
     try:
         for kernel in kernels:
             key = Key(kernel, name, options)
             future, mine = program_cache.claim(key)
-            futures.append(future)
-            if not mine:
+            futures.append((future, mine))
+            if mine:
+                try:
+                    job = _start(key, future, renderer, use_disk)
+                except BaseException as error:
+                    program_cache.forget(key)
+                    future.set_exception(error)
+                    raise
+                if job is not None:
+                    jobs.append(job)
+            else:
                 CompileCounts.memory += 1
-                continue
-            try:
-                found = _from_disk(key) if use_disk else None
-                if found is not None:
-                    CompileCounts.disk += 1
-                    future.set_result(found)
-                    continue
-                lowered = compile_kernel(
-                    kernel, renderer.target, renderer.capabilities, options, renderer.target.device
-                )
-                info: ProgramInfo = lowered.arg
-                source = renderer.render(lowered.src[2], info.name)
-                if DEBUG >= 4:
-                    from tinycore.engine.report import show_source
-
-                    show_source(lowered, source)
-                CompileCounts.compiler += 1
-                job = _compilers().submit(renderer.compiler.compile, source, info.name)
-                running.append((key, future, job, (lowered, source)))
-            except BaseException as error:
-                program_cache.forget(key)
-                future.set_exception(error)
+    finally:  # what was started is finished, also when a later kernel failed
+        for job in jobs:
+            _finish(job, use_disk)
+    out = []
+    for kernel, (future, mine) in zip(kernels, futures, strict=True):
+        try:
+            out.append(future.result())
+        except BaseException:
+            if mine:
                 raise
-    finally:
-        for key, future, job, (lowered, source) in running:
-            try:
-                binary = job.result()
-            except BaseException as error:
-                program_cache.forget(key)
-                future.set_exception(error)
-                continue
-            compiled = _assemble(lowered, source, binary)
-            future.set_result(compiled)
-            if use_disk:
-                _to_disk(key, compiled)
-    return [f.result() for f in futures]
+            # another thread failed or was interrupted; its fault is not ours: compile it here
+            out.append(compile_all([kernel], renderer, options)[0])
+    return out
+
+
+def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) -> _Job | None:
+    """Takes the program from disk, or lowers the kernel and starts its compiler."""
+    found = _from_disk(key) if use_disk else None
+    if found is not None:
+        CompileCounts.disk += 1
+        future.set_result(found)
+        return None
+    lowered = compile_kernel(
+        key.kernel, renderer.target, renderer.capabilities, key.options, renderer.target.device
+    )
+    name = lowered.arg.name
+    source = renderer.render(lowered.src[2], name)
+    if DEBUG >= 4:
+        from tinycore.engine.report import show_source
+
+        show_source(lowered, source)
+    CompileCounts.compiler += 1
+    binary = _compilers().submit(renderer.compiler.compile, source, name)
+    return _Job(key, future, binary, lowered, source)
+
+
+def _finish(job: _Job, use_disk: bool) -> None:
+    """Fills the future of `job` with its program, or with what its compiler raised."""
+    try:
+        compiled = _assemble(job.lowered, job.source, job.binary.result())
+    except BaseException as error:
+        program_cache.forget(job.key)
+        job.future.set_exception(error)
+        return
+    job.future.set_result(compiled)
+    if use_disk:
+        _to_disk(job.key, compiled)
 
 
 def _assemble(lowered: UOp, source: str, binary: Binary) -> Compiled:

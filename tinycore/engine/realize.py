@@ -120,13 +120,16 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
         mapping[base] = out if shape_of(out) == shape else out.reshape(shape)
     memo: dict[UOp, UOp] = {}
     for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
-        copy = pending.saved.get(_strip_reshape(t.uop))
+        old = t.uop
+        copy = pending.saved.get(_strip_reshape(old))
         if copy is not None:
-            shape = shape_of(t.uop)
+            shape = shape_of(old)
             assert shape is not None
-            t.uop = mapping[copy].reshape(shape)
+            new = mapping[copy].reshape(shape)
         else:
-            t.uop = replace_realized(t.uop, mapping, memo)
+            new = replace_realized(old, mapping, memo)
+        if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
+            t.uop = new
 
 
 def schedule_tensors(tensors: Sequence[HasUOp]) -> tuple[UOp, dict[str, int]]:
