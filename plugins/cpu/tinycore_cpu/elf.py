@@ -33,6 +33,8 @@ _SYMTAB, _RELA_TYPE, _NOBITS, _REL_TYPE = 2, 4, 8, 9
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
 _TLS = 6
 
+SIZE_LIMIT = 64 << 20
+"""Bytes of one loaded object."""
 _SLOT = 16  # bytes of a jump slot
 _JUMP_X86 = b"\xff\x25\x00\x00\x00\x00"  # jmp *[rip + 0]
 _JUMP_ARM = struct.pack("<II", 0x58000050, 0xD61F0200)  # ldr x16, .+8; br x16
@@ -200,6 +202,8 @@ def lay_out(obj: Object) -> Image:
                 end = -(-end // section.align) * section.align
                 starts[i] = end
                 end += section.size
+    if end > SIZE_LIMIT:
+        raise LoadError(f"an object wants {end} bytes of memory; the most is {SIZE_LIMIT}")
     image = Image(obj, 0, starts)
     end = -(-end // _SLOT) * _SLOT
     x86 = obj.machine == X86_64

@@ -19,6 +19,11 @@ from tinycore.target import Target
 from tinycore_cpu.arch import Arch, arch_of, capabilities_of
 from tinycore_cpu.detect import machine_name, processor
 
+# Code generation ends the process on an intrinsic that the processor lacks and on inline assembly
+# for which there is no parser, so what no renderer of ours writes goes no further than here.
+_KNOWN = "fma|sqrt|trunc|masked.load|masked.store|memmove|x86.sse2.pause|aarch64.hint"
+_REFUSED = re.compile(rf"@llvm\.(?!(?:{_KNOWN.replace('.', r'[.]')})[.(])[\w.]+|\basm\b")
+
 _lock = threading.RLock()
 _all_targets = False
 
@@ -71,7 +76,10 @@ class LLVMCompiler(Compiler):
         return Binary("elf-rel", self.arch.abi, name, self.object(source, name))
 
     def object(self, source: str, name: str) -> bytes:
-        """The object file of a module."""
+        """The object file of a module that defines `name`."""
+        refused = _REFUSED.search(source)
+        if refused is not None:
+            raise CompileError(f"kernel {name}: its IR may not use {refused.group()}")
         with _lock:
             llvm = _load()
             machine = self._target_machine(llvm)
@@ -80,8 +88,12 @@ class LLVMCompiler(Compiler):
             try:
                 module = llvm.parse_assembly(source, context)
                 module.verify()
+                if module.get_function(name).is_declaration:
+                    raise NameError
             except RuntimeError as error:
                 raise CompileError(_explain(source, name, str(error))) from None
+            except NameError:
+                raise CompileError(f"kernel {name}: its IR does not define @{name}") from None
             module.triple, module.data_layout = self.arch.triple, self._layout
             code: bytes = machine.emit_object(module)
             module.close()

@@ -326,7 +326,7 @@ def _object(source: str, arch: Arch) -> bytes:
     if found is None:
         from tinycore_cpu.llvm import LLVMCompiler
 
-        found = LLVMCompiler(arch).object(source, "runtime")
+        found = LLVMCompiler(arch).object(source, "walk")
         cache.put("cpu-runtime", key, found)
     return found
 
