@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,18 @@ class CodegenOptions:
     """How many host threads a launch may be divided over; 1 makes no THREAD range."""
     transcendental: int = 1
     """2 expands EXP2, LOG2 and SIN even where the renderer takes them."""
+    spec: int = field(default=0, compare=False)
+    """2 verifies the graph around every stage. It changes no code, so it is in no key."""
 
 
 def options_from_config() -> CodegenOptions:
     """The options that the context variables ask for now; the only reader of them here."""
-    from tinycore.config import CPU_COUNT, NOLOCALS, NOOPT, TRANSCENDENTAL
+    from tinycore.config import CPU_COUNT, NOLOCALS, NOOPT, SPEC, TRANSCENDENTAL
 
     return CodegenOptions(
         noopt=bool(NOOPT.value),
         nolocals=bool(NOLOCALS.value),
         threads=max(1, CPU_COUNT.value),
         transcendental=TRANSCENDENTAL.value,
+        spec=SPEC.value,
     )

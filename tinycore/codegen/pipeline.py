@@ -7,7 +7,6 @@ a stage may know of the machine is `Capabilities`, what the caller wants is `Cod
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tinycore.codegen.accumulate import accumulate
@@ -18,6 +17,7 @@ from tinycore.codegen.heuristic import heuristic
 from tinycore.codegen.info import kernel_name, program_info
 from tinycore.codegen.launch_dims import launch_dims
 from tinycore.codegen.linearise import linearise
+from tinycore.codegen.lower_ops import lower_ops, lower_values
 from tinycore.codegen.merge_axes import merge_axes
 from tinycore.codegen.options import CodegenOptions
 from tinycore.codegen.share_loops import share_loops
@@ -27,6 +27,8 @@ from tinycore.target import Target
 from tinycore.uop.args import KernelInfo
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.specs import KERNEL_GRAPH, PROGRAM_SPEC
+from tinycore.uop.stages import Stage, run_stages
 
 
 class Context(NamedTuple):
@@ -35,13 +37,6 @@ class Context(NamedTuple):
     target: Target
     capabilities: Capabilities
     options: CodegenOptions
-
-
-class Stage(NamedTuple):
-    """One step: a pure function of a graph."""
-
-    name: str
-    run: Callable[[UOp, Context], UOp]
 
 
 def _asked(sink: UOp) -> bool:
@@ -57,18 +52,20 @@ def optimise(sink: UOp, context: Context) -> UOp:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("canonicalise", lambda u, c: canonicalise(u)),
-    Stage("share-loops", lambda u, c: share_loops(u)),
-    Stage("merge-axes", lambda u, c: u if _asked(u) else merge_axes(u)),
-    Stage("optimise", optimise),
-    Stage("launch-dims", lambda u, c: launch_dims(u, c.capabilities)),
+    Stage("canonicalise", lambda u, c: canonicalise(u), KERNEL_GRAPH, KERNEL_GRAPH),
+    Stage("share-loops", lambda u, c: share_loops(u), writes=KERNEL_GRAPH),
+    Stage("merge-axes", lambda u, c: u if _asked(u) else merge_axes(u), writes=KERNEL_GRAPH),
+    Stage("optimise", optimise, writes=KERNEL_GRAPH),
+    Stage("launch-dims", lambda u, c: launch_dims(u, c.capabilities), writes=KERNEL_GRAPH),
+    Stage("lower-values", lambda u, c: lower_values(u, c.capabilities, c.options)),
 )
 """Kernel graph to kernel graph: what the kernel computes and in which loops."""
 
 LOWERING: tuple[Stage, ...] = (
     Stage("expand", lambda u, c: expand(u, c.capabilities)),
     Stage("accumulate", lambda u, c: accumulate(u, c.capabilities)),
-    Stage("linearise", lambda u, c: linearise(u)),
+    Stage("lower-ops", lambda u, c: lower_ops(u, c.capabilities)),
+    Stage("linearise", lambda u, c: linearise(u), writes=PROGRAM_SPEC),
 )
 """Kernel graph to LINEAR."""
 
@@ -83,15 +80,12 @@ def compile_kernel(
     """PROGRAM(SINK, DEVICE, LINEAR) of a kernel, with its ProgramInfo.
 
     Pure: equal arguments give the same node. Raises: CompileError for a kernel that cannot be
-    lowered.
+    lowered; with `options.spec` 2 VerifyError naming the stage that broke a graph.
     """
     context = Context(target, capabilities, options)
-    graph = kernel
-    for stage in STAGES:
-        graph = stage.run(graph, context)
+    graph = run_stages(STAGES, kernel, context, spec_level=options.spec)
     name = kernel_name(graph)
-    for stage in LOWERING:
-        graph = stage.run(graph, context)
-    info = program_info(name, graph)
+    linear = run_stages(LOWERING, graph, context, spec_level=options.spec)
+    info = program_info(name, linear)
     place = UOp(Ops.DEVICE, arg=device)
-    return UOp(Ops.PROGRAM, dtypes.void, (kernel, place, graph), info)
+    return UOp(Ops.PROGRAM, dtypes.void, (kernel, place, linear), info)
