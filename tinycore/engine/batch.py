@@ -208,16 +208,21 @@ def _estimate(x: Any, values: Mapping[str, int]) -> int:
     return x if isinstance(x, int) else evaluate_ints(x, values)
 
 
-def run_items(items: Sequence[Item], values: Mapping[str, int], update_stats: bool = True) -> None:
-    """Runs `items` now; at DEBUG=2 one by one, each reported."""
-    if DEBUG >= 2:
-        from tinycore.engine.report import report_item
-
-        for item in items:
-            prepared = Prepared([item], values)
-            start = time.perf_counter()
-            prepared.run()
-            item.driver.synchronize()
-            report_item(item, prepared.counts, time.perf_counter() - start)
+def run_items(
+    items: Sequence[Item],
+    values: Mapping[str, int],
+    patch: Sequence[Any] = (),
+    buffers: Sequence[Buffer] = (),
+) -> None:
+    """Runs `items` now; at DEBUG=2 one by one, each timed and reported."""
+    if DEBUG < 2:
+        Prepared(items, values).run(patch, buffers)
         return
-    Prepared(items, values).run()
+    from tinycore.engine.report import report_item
+
+    for item in items:
+        prepared = Prepared([item], values)
+        start = time.perf_counter()
+        prepared.run(patch, buffers)
+        item.driver.synchronize()
+        report_item(item, prepared.counts, time.perf_counter() - start)

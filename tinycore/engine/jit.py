@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-from tinycore.config import JIT, NO_MEMORY_PLANNER
+from tinycore.config import DEBUG, JIT, NO_MEMORY_PLANNER
 from tinycore.device import Buffer
 from tinycore.dtype import DType, dtypes
-from tinycore.engine.batch import Item, Prepared, make_items
+from tinycore.engine.batch import Item, Prepared, make_items, run_items
 from tinycore.engine.live import live_tensors
 from tinycore.engine.pending import stale_readers
 from tinycore.engine.realize import (
@@ -233,7 +233,11 @@ class CapturedJit:
             whole = buffers[self.slots[view.src[0]]]
             size, offset = view.arg
             buffers.append(whole.view(size, view.dtype, offset))
-        prepared.run([b.memory for b in buffers], buffers)
+        patch = [b.memory for b in buffers]
+        if DEBUG >= 2:
+            run_items(self.items, values, patch, buffers)
+        else:
+            prepared.run(patch, buffers)
         nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
         nodes += [fresh[node] for node in self.output_nodes]
         spec = iter(self.outputs)

@@ -152,14 +152,14 @@ def realize_tensors(tensors: Sequence[HasUOp], do_update_stats: bool = True) -> 
         pending = _plan(tensors)
         if pending is None:
             return
-        run_linear(pending.schedule.linear, pending.schedule.var_vals, do_update_stats)
+        run_linear(pending.schedule.linear, pending.schedule.var_vals)
         _settle(pending, tensors)
 
 
-def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = True) -> None:
+def run_linear(linear: UOp, var_vals: dict[str, int]) -> None:
     """Compiles and runs `linear`, front to back."""
     items = make_items(linear)
-    run_items(items, var_vals, do_update_stats)
+    run_items(items, var_vals)
     record = capturing.get()
     if record is not None:
         record.append(Captured(linear, dict(var_vals)))
