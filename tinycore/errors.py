@@ -54,6 +54,14 @@ class GradientError(TinycoreError, RuntimeError):
     """A gradient was asked for that does not exist."""
 
 
+class FileFormatError(TinycoreError, ValueError):
+    """A file is damaged, cut off or of another format."""
+
+
+class MissingFileError(TinycoreError, FileNotFoundError):
+    """A file that is needed is not there; the text says where it was looked for."""
+
+
 class JitError(TinycoreError, RuntimeError):
     """A captured function was called in a way that it was not captured for."""
 

@@ -1,4 +1,4 @@
-"""The front end: `Tensor`, whose methods build a graph that is run when its values are asked for."""
+"""The front end: `Tensor`, whose methods build a graph that runs when values are asked for."""
 
 from tinycore.tensor.tensor import Tensor
 

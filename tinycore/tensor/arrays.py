@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tinycore.device.host import dtype_of_numpy, numpy_dtype
 from tinycore.device.npy import buffer_of_array, buffer_of_bytes
-from tinycore.device.storage import set_buffer
+from tinycore.device.storage import buffer_of, set_buffer
 from tinycore.dtype import DType, dtypes
-from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tinycore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    MissingFileError,
+    ShapeError,
+)
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
@@ -155,9 +161,16 @@ def _strange_element(data: Any) -> str:
 
 
 def uop_of_path(path: pathlib.Path) -> UOp:
-    """The file's bytes as a uint8 BUFFER on DISK."""
-    size = path.stat().st_size
-    return UOp.new_buffer(f"DISK:{path.resolve()}", size, dtypes.uint8)
+    """The file's bytes as a uint8 BUFFER on DISK.  Raises: MissingFileError."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise MissingFileError(f"[Tensor] there is no file {path}") from None
+    if size == 0:
+        return UOp.const(dtypes.uint8, 0, shape=(0,))
+    u = UOp.new_buffer(f"DISK:{path.resolve()}", size, dtypes.uint8)
+    buffer_of(u).ensure_allocated()
+    return u
 
 
 def uop_of_data(data: Any, dtype: DType | None) -> tuple[UOp, bool]:

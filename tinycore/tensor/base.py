@@ -3,7 +3,8 @@
 The methods are spread over a chain of classes, one file per topic, that ends in `Tensor`. A method
 may use those of the files before its own in the chain:
 
-    base  creation  random  indexing  cumulative  sorting  matmul  convolution  neural  losses  tensor
+    base  creation  storage  random  indexing  cumulative  matmul  convolution  sorting  neural
+    losses  tensor
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tinycore.dtype import DType, dtypes, least_upper_dtype, to_dtype
 from tinycore.engine.live import _forget, _live
 from tinycore.errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
 from tinycore.tensor.arrays import uop_of_data, wrapped
+from tinycore.tensor.views import ViewStep, is_whole_buffer, is_writable
 from tinycore.uop.args import ReduceArg
 from tinycore.uop.mixin import Operators
 from tinycore.uop.node import UOp
@@ -28,11 +30,9 @@ _SHIFTS = frozenset({Ops.SHL, Ops.SHR})
 _BITWISE = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 _NEEDS_CARE = frozenset({Ops.FDIV, Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.POW}) | _BITWISE
 _ON_BOOL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
-_WRITABLE_VIEWS = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 _CONST, _WHERE, _CAST = Ops.CONST, Ops.WHERE, Ops.CAST
 _new, _ref = object.__new__, weakref.ref
 
-ViewStep = tuple[Ops, Any, tuple[UOp, ...]]  # op, arg, symbolic sizes of one movement op
 Origin = tuple["weakref.ref[TensorBase]", tuple[ViewStep, ...]]
 
 
@@ -148,16 +148,16 @@ class TensorBase(Operators):
 
     def cast(self, dtype: DType | str) -> Self:
         """This as `dtype`: floats to integers rounded towards zero, integers wrapped around."""
-        to = dtype if dtype.__class__ is DType else to_dtype(dtype)
+        to = dtype if isinstance(dtype, DType) else to_dtype(dtype)
         u = self.uop
         if u.dtype is to:
             return self
-        if to.kind in "vw":  # type: ignore[union-attr]
+        if to.kind in "vw":
             raise DTypeError(f"[cast] {to} has no storage; expected a dtype of dtypes.all")
         need = self.requires_grad
-        if to.kind != "f":  # type: ignore[union-attr]
+        if to.kind != "f":
             need = False if need else need
-        return self._wrap(UOp(_CAST, to, (u,)), need)  # type: ignore[arg-type]
+        return self._wrap(UOp(_CAST, to, (u,)), need)
 
     def bitcast(self, dtype: DType | str) -> Self:
         """The bits of this read as `dtype`; where sizes differ, the last axis changes."""
@@ -291,7 +291,7 @@ class TensorBase(Operators):
     def _movement(self, op: Ops, arg: tuple[Any, ...]) -> Self:
         u = self.uop._movement(op, arg)
         out = self._wrap(u, self.requires_grad)
-        if op in _WRITABLE_VIEWS or (op is Ops.UNFOLD and u.arg.size == 1):
+        if is_writable(u):
             step: ViewStep = (op, u.arg, u.src[1:])
             origin = self._origin
             if origin is None:
@@ -318,13 +318,20 @@ class TensorBase(Operators):
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Self:
         """This value in a buffer of its own when realized."""
-        if _is_whole_buffer(self.uop):
+        if is_whole_buffer(self.uop):
             return self
         return self._pass(Ops.CONTIGUOUS, self.requires_grad)
 
     def contiguous_backward(self) -> Self:
         """This value; its gradient will be put into a buffer of its own."""
         return self._pass(Ops.CONTIGUOUS_BACKWARD, self.requires_grad)
+
+    def _one_device(self) -> str:
+        """The device, where there is one.  Raises: DeviceError."""
+        found = self.device
+        if not isinstance(found, str):
+            raise DeviceError(f"this wants a tensor on one device, got one on {found}")
+        return found
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Self:
         """This tensor, with `requires_grad` set."""
@@ -436,7 +443,7 @@ def _promoted(op: Ops, a: UOp, b: UOp) -> tuple[Ops, UOp, UOp]:
         elif kind == "b":
             if op is Ops.SUB:
                 raise DTypeError(
-                    "[sub] bools cannot be subtracted; use ^ (or logical_not), or cast to an integer"
+                    "[sub] bools cannot be subtracted; use ^ or logical_not, or cast to an integer"
                 )
             op = _ON_BOOL.get(op, op)
             if op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD):
@@ -448,9 +455,3 @@ def _promoted(op: Ops, a: UOp, b: UOp) -> tuple[Ops, UOp, UOp]:
 
 def _no_bits(op: Ops, dtype: DType) -> DTypeError:
     return DTypeError(f"[{op.name.lower()}] wants integers or bools, got {dtype}")
-
-
-def _is_whole_buffer(u: UOp) -> bool:
-    while u.op is Ops.RESHAPE:
-        u = u.src[0]
-    return u.op is Ops.BUFFER

@@ -114,7 +114,7 @@ class Cumulative(Indexing):
         # n - position, so that the first of several is the greatest
         place = n - self._iota(n, dtypes.default_int)
         place = place.reshape(tuple([n if i == at else 1 for i in range(self.ndim)]))
-        return n - here.where(place, 0).max(at, keepdim=keepdim)
+        return here.where(place, 0).max(at, keepdim=keepdim).sub(n, reverse=True)
 
     def argmin(self, axis: Any = None, keepdim: bool = False) -> Self:
         """The position of the least value along `axis`, the first of several."""
@@ -137,4 +137,5 @@ class Cumulative(Indexing):
 
             raise ShapeError(f"[tril] wants at least two axes, got shape {self.shape}")
         row, column = self._iota(rows).unsqueeze(1), self._iota(columns).unsqueeze(0)
-        return column - row <= diagonal
+        below: Self = column - row <= diagonal
+        return below

@@ -16,7 +16,7 @@ from tinycore.errors import (
 )
 from tinycore.tensor.base import TensorBase, common_shape, with_device
 from tinycore.tensor.random import Random
-from tinycore.tensor.storage import replayed
+from tinycore.tensor.views import replayed
 from tinycore.uop.mixin.movement import axis_of
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -158,7 +158,7 @@ class Indexing(Random):
                     raise IndexingError(
                         f"[getitem] a mask of shape {p.shape} does not fit axes of sizes {want}"
                     )
-                found = p._positions()
+                found = self._wrap(p.uop, False)._positions()
                 out.extend(found)
                 axis += len(found)
                 continue
@@ -413,8 +413,8 @@ class Indexing(Random):
         src, mask = self._scattered(dim, index, src, "scatter_reduce")
         hit = mask.any(-1)
 
-        def with_self(start: Any) -> Self:
-            return self if include_self else hit.where(start, self)
+        def with_self(start: Any, own: Self = self) -> Self:
+            return own if include_self else hit.where(start, own)
 
         if reduce == "sum":
             return mask.where(src, 0).sum(-1).cast(self.dtype) + with_self(0)
@@ -441,7 +441,7 @@ class Indexing(Random):
         return quotient.cast(self.dtype)
 
     def _scattered(self, dim: int, index: Any, src: Any, op: str) -> tuple[Self, Self]:
-        """(src, whether it aims at this place), both with a last axis over what aims along `dim`."""
+        """(src, whether it aims at this place), with a last axis over what aims along `dim`."""
         if not isinstance(src, TensorBase) or src.ndim != self.ndim:
             raise ShapeError(f"[{op}] src must have as many axes as {self.shape}")
         for a, b in zip(index.shape, src.shape, strict=True):
@@ -455,7 +455,7 @@ class Indexing(Random):
         hot = hot.transpose(-1, dim)  # places along dim, sources in the last axis
         spread = src.unsqueeze(-1).expand((*src.shape, self.shape[dim])).transpose(-1, dim)
         pads = [(0, self.shape[i] - hot.shape[i]) for i in range(self.ndim)] + [(0, 0)]
-        return spread.pad(pads), hot.pad(pads)  # type: ignore[return-value]
+        return spread.pad(pads), hot.pad(pads)
 
 
 def _axes_taken(p: Any) -> int:

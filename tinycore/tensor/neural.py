@@ -90,7 +90,7 @@ class Neural(Sorting):
 
     def _resampled(self, axis: int, want: int, mode: str, align_corners: bool) -> Self:
         have = self.shape[axis]
-        places = self._iota(want).cast(dtypes.float32)
+        places = self._iota(want)._on(self.device).cast(dtypes.float32)
         if align_corners and mode == "linear":
             scale = (have - 1) / (want - 1) if want > 1 else 0.0
             at = places * scale
@@ -101,11 +101,11 @@ class Neural(Sorting):
         at = at.clip(0, have - 1)
         pickers: list[Any] = [None] * self.ndim
         low = at.floor()
-        pickers[axis] = low.cast(dtypes.int32)._on(self.device)
+        pickers[axis] = low.cast(dtypes.int32)
         x = self._pick(pickers, axis)
         if mode != "linear":
             return x
-        pickers[axis] = (low + 1).clip(0, have - 1).cast(dtypes.int32)._on(self.device)
+        pickers[axis] = (low + 1).clip(0, have - 1).cast(dtypes.int32)
         y = self._pick(pickers, axis)
         share = (at - low).reshape(tuple([want if i == axis else 1 for i in range(self.ndim)]))
         x, y = x._float(), y._float()
@@ -142,7 +142,8 @@ class Neural(Sorting):
         """Axes split, merged and reordered as `formula` says: "b (h w) c -> b c h w"."""
         from tinycore.tensor.rearrange import rearranged
 
-        return rearranged(self, formula, sizes)
+        out: Self = rearranged(self, formula, sizes)
+        return out
 
 
 __all__ = ["DType", "Neural", "TensorBase", "axis_of"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from tinycore.dtype import DType, dtypes, to_dtype
 from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError
@@ -22,6 +22,7 @@ from tinycore.uop.ops_table import Ops
 
 _U64 = dtypes.uint64
 _lock = threading.RLock()
+T = TypeVar("T", bound=Storage)
 
 
 class _Stream:
@@ -253,7 +254,7 @@ def _kaiming_deviation(shape: tuple[int, ...], a: float) -> float:
     return math.sqrt(2 / (1 + a * a)) / math.sqrt(fan_in) if fan_in else 0.0
 
 
-def _finished(x: Any, contiguous: bool, requires_grad: bool | None) -> Any:
+def _finished(x: T, contiguous: bool, requires_grad: bool | None) -> T:
     out = x.contiguous() if contiguous else x
     return out.requires_grad_(requires_grad)
 

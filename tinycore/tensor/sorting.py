@@ -10,7 +10,7 @@ from tinycore.tensor.convolution import Convolution
 from tinycore.tensor.creation import dtype_from
 from tinycore.uop.mixin.movement import axis_of
 
-_RUN = 64  # runs of this length are sorted by counting, which takes its square in comparisons
+_RUN = 512  # runs of this length are sorted by counting, which takes its square in comparisons
 
 
 class Sorting(Convolution):
@@ -19,7 +19,7 @@ class Sorting(Convolution):
     __slots__ = ()
 
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """(the values in order along `dim`, where each came from); equal values keep their order."""
+        """(the values in order along `dim`, where each came from); equal ones keep their order."""
         if not self.shape:
             return self, self._constant(0, (), dtypes.default_int)
         dim = axis_of(dim, self.ndim, "sort")
@@ -53,7 +53,9 @@ class Sorting(Convolution):
         rank = before.cast(dtypes.int32).sum(-1)  # (rows, runs, run)
         slots = self._iota(run).reshape((1, 1, run, 1))
         hit = rank.unsqueeze(-2).eq(slots)
-        order = hit.where(place.unsqueeze(-2), 0).sum(-1)  # the element whose rank is the slot
+        order: Self = hit.where(place.unsqueeze(-2), 0).sum(
+            -1
+        )  # the element whose rank is the slot
         order = order.reshape((rows, runs * run)).contiguous()
         while run < n:
             order = self._merged(order, run, n, descending).contiguous()
@@ -82,7 +84,7 @@ class Sorting(Convolution):
             return self.gather(1, where), where
 
         for _ in range(run.bit_length() + 1):
-            middle = (low + high) >> 1
+            middle = (low + high) // 2
             open_ = low < high
             # right element k - middle - 1 must not go before left element `middle`
             a, pa = at(base + middle)
@@ -135,7 +137,7 @@ class Sorting(Convolution):
         if replacement or num_samples == 1:
             upto = weight.cumsum(1)
             share = upto / upto.shrink([None, (n - 1, n)])
-            drawn = self.rand(rows, num_samples, 1, device=self.device)
+            drawn = self.rand(rows, num_samples, 1, device=self._one_device())
             out = (drawn >= share.unsqueeze(1)).cast(dtypes.int32).sum(2).clip(0, n - 1)
         else:
             if num_samples > n:
@@ -143,7 +145,7 @@ class Sorting(Convolution):
                     f"[multinomial] {num_samples} samples without replacement from {n} positions"
                 )
             # the greatest of w ** ... in logarithms: log(u) / w, Efraimidis and Spirakis (2006)
-            drawn = self.rand(rows, n, device=self.device).maximum(2.0**-32).log() / weight
+            drawn = self.rand(rows, n, device=self._one_device()).maximum(2.0**-32).log() / weight
             out = drawn.topk(num_samples, 1)[1]
         out = out.cast(dtypes.default_int)
         return out if self.ndim == 2 else out.squeeze(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.dtype import dtypes
@@ -15,14 +14,13 @@ from tinycore.errors import (
 from tinycore.tensor.arrays import numpy_of_buffer
 from tinycore.tensor.base import (
     TensorBase,
-    ViewStep,
-    _is_whole_buffer,
     canonical_device,
     common_shape,
     copied_to,
     with_device,
 )
 from tinycore.tensor.creation import Creation
+from tinycore.tensor.views import is_whole_buffer, replayed, written
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.shape import shape_of
@@ -30,7 +28,7 @@ from tinycore.uop.shape import shape_of
 if TYPE_CHECKING:
     import numpy as np
 
-_STORED = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.AFTER})
+_STORES_ONLY = ("DISK", "NPY")
 
 
 class Storage(Creation):
@@ -57,9 +55,15 @@ class Storage(Creation):
 
     def _storage(self) -> Any:
         """The Buffer that holds exactly this tensor's elements in row-major order."""
-        x = self if _is_whole_buffer(self.uop) else self.contiguous()
+        x = self
         if isinstance(x.device, tuple):
             x = x.to(x.device[0])
+        if not is_whole_buffer(x.uop):
+            # a device that only stores has no kernels, but parts of its memory can be copied out
+            if str(x.device).partition(":")[0] in _STORES_ONLY:
+                x = self._wrap(x.uop.copy_to_device("NPY"), False)
+            else:
+                x = x.contiguous()
         x.realize()
         return x.uop.base.buffer
 
@@ -277,87 +281,10 @@ class Storage(Creation):
         return self.assign(self >> x)
 
     def __imatmul__(self, x: Any) -> Self:
-        return self.assign(self @ x)  # type: ignore[operator]
+        return self.assign(self @ x)
 
 
 def _known(shape: tuple[Any, ...], op: str) -> tuple[int, ...]:
     if not all(isinstance(s, int) for s in shape):
         raise ShapeError(f"[{op}] the shape {shape} is symbolic; shrink or reshape it to numbers")
     return shape
-
-
-def is_stored(u: UOp) -> bool:
-    """Whether `u` is memory: a buffer, or a view of one, perhaps with writes pending."""
-    return u.base.op in _STORED
-
-
-def replayed(u: UOp, steps: Sequence[ViewStep]) -> list[UOp]:
-    """`u` and the views of it after each of `steps`."""
-    out = [u]
-    for op, arg, extra in steps:
-        u = UOp(op, u.dtype, (u, *extra), arg)
-        out.append(u)
-    return out
-
-
-def written(u: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
-    """`u` with its part under the view `steps` replaced by `value`.
-
-    Memory is written in place, by a STORE that the result comes AFTER; a computed value is
-    computed anew.
-    """
-    views = replayed(u, steps)
-    if is_stored(u):
-        store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
-        return UOp(Ops.AFTER, u.dtype, (u, store))
-    placed, inside = put_back(views, value)
-    if inside is None:
-        return placed
-    return UOp(Ops.WHERE, u.dtype, (inside, placed, u))
-
-
-def put_back(views: Sequence[UOp], value: UOp) -> tuple[UOp, UOp | None]:
-    """(`value` of the last view moved to its place in the first, where that place is).
-
-    `views` is a chain of movement ops; outside of the place the first result is 0. The second is
-    None where the view covers everything.
-    """
-    inside: UOp | None = None
-    for view, below in zip(reversed(views[1:]), reversed(views[:-1]), strict=True):
-        shape = below.shape
-        op = view.op
-        if op is Ops.RESHAPE:
-            value = value.reshape(shape)
-            inside = inside if inside is None else inside.reshape(shape)
-        elif op is Ops.PERMUTE:
-            order = tuple(sorted(range(len(shape)), key=view.arg.__getitem__))
-            value = value.permute(order)
-            inside = inside if inside is None else inside.permute(order)
-        elif op is Ops.FLIP:
-            value = UOp(Ops.FLIP, value.dtype, (value,), view.arg)
-            inside = inside if inside is None else UOp(Ops.FLIP, inside.dtype, (inside,), view.arg)
-        elif op is Ops.UNFOLD:
-            axis, _, step, _ = view.arg
-            value = _spread(value, axis, step, shape)
-            every = UOp.const(dtypes.bool, True, shape=view.shape) if inside is None else inside
-            inside = _spread(every, axis, step, shape)
-        else:
-            assert op is Ops.SHRINK, f"{op.name} cannot be written through"
-            pairs = tuple([(b, s - e) for (b, e), s in zip(view.marg, shape, strict=True)])
-            if inside is None:
-                inside = UOp.const(dtypes.bool, True, shape=value.shape)
-            value, inside = value._pad_zero(pairs), inside._pad_zero(pairs)
-    return value, inside
-
-
-def _spread(u: UOp, axis: int, step: int, shape: tuple[Any, ...]) -> UOp:
-    """The windows of one element `u` back at every step-th place of `axis`, zeros between."""
-    lead, count, tail = u.shape[:axis], u.shape[axis], u.shape[axis + 1 : -1]
-    wide = u.reshape((*lead, count, 1, *tail))
-    none = ((0, 0),)
-    wide = wide._pad_zero((*none * (axis + 1), (0, step - 1), *none * len(tail)))
-    wide = wide.reshape((*lead, count * step, *tail))
-    rest = shape[axis] - count * step
-    if rest < 0:
-        return wide.shrink([*[None] * axis, (0, shape[axis]), *[None] * len(tail)])
-    return wide._pad_zero((*none * axis, (0, rest), *none * len(tail)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from typing import Any, Self
+from typing import Self
 
 from tinycore.engine.live import live_tensors
 from tinycore.errors import GradientError, ShapeError
 from tinycore.tensor.casts import Casts
 from tinycore.tensor.losses import Losses
 from tinycore.uop.node import UOp
-from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import toposort
 
 
@@ -75,19 +74,13 @@ class Tensor(Losses, Casts):
         Those are the live tensors with requires_grad that this was computed from.
         """
         below = toposort(self.uop)
-        wanting = [
-            t for t in live_tensors() if t.requires_grad and t.dtype.kind == "f" and t.uop in below
-        ]
-        for t, g in zip(
-            wanting, self._gradients(tuple(wanting), gradient, "backward"), strict=True
-        ):
-            if g is None:
-                continue
-            g.requires_grad = False
-            if t.grad is None:
-                t.grad = g
-            else:
-                t.grad.assign(t.grad + g) if False else t.__setattr__("grad", t.grad + g)
+        wanting = [t for t in live_tensors() if isinstance(t, Tensor) and t.requires_grad]
+        wanting = [t for t in wanting if t.uop in below and t.dtype.kind == "f"]
+        grads = self._gradients(tuple(wanting), gradient, "backward")
+        for t, g in zip(wanting, grads, strict=True):
+            if g is not None:
+                t.grad = g if t.grad is None else t.grad + g
+                t.grad.requires_grad = False
         return self
 
     # --- training or not
@@ -112,6 +105,3 @@ def _placed(g: UOp, t: Tensor) -> UOp:
     from tinycore.tensor.base import with_device
 
     return with_device(g, t.device)
-
-
-__all__ = ["Any", "Ops", "Tensor"]

@@ -495,7 +495,7 @@ class Elementwise:
             change = (end.cast(dtypes.int16) - self.cast(dtypes.int16)) * share + 64
             moved = self.cast(dtypes.int16) + (change >> 7)
             return moved.cast(dtypes.uint8)
-        return self + (end - self) * weight
+        return self.add((end - self).mul(weight))
 
     def logaddexp(self, other: Any) -> Self:
         """log(exp(self) + exp(other)), without overflow."""

@@ -89,8 +89,8 @@ class Reduce(Activation, Movement):
     def _over(self, n: Any) -> Self:
         """self / n, by a product where that is as exact."""
         if n.__class__ is int and n > 0 and n & (n - 1) == 0:
-            return self * (1 / n)
-        return self / n
+            return self.mul(1 / n)
+        return self.div(n)
 
     def mean(self, axis: Any = None, keepdim: bool = False) -> Self:
         """The mean over `axis`, as a float."""

@@ -1,0 +1,479 @@
+"""Reverse-mode differentiation of the tensor graph: one rule per op, applied without recursion.
+
+A rule takes a node, the gradient of its value and which sources want one, and returns a gradient
+for each source (None where there is none). Only nodes on a path from the root to a target are
+visited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tinycore.dtype import DType, dtypes
+from tinycore.errors import GradientError
+from tinycore.tensor.views import put_back, replayed, spread
+from tinycore.uop.args import ReduceArg
+from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import GroupOp, Ops
+from tinycore.uop.shape import shape_of
+from tinycore.uop.walk import toposort
+
+_ADD, _MUL, _NEG, _WHERE, _CONST = Ops.ADD, Ops.MUL, Ops.NEG, Ops.WHERE, Ops.CONST
+_BOOL, _INT = dtypes.bool, dtypes.int32
+_LN2 = math.log(2)
+
+Grads = Sequence[UOp | None]
+Need = Sequence[bool]
+Rule = Callable[[UOp, UOp, Need], Grads]
+
+
+def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
+    """The gradient of `root`, weighed by `root_grad`, for each of `targets` that it depends on.
+
+    Raises: GradientError where an op on the way has no gradient rule.
+    """
+    order, on_path = _paths(root, targets)
+    grads: dict[UOp, UOp] = {root: root_grad}
+    for u in reversed(order):
+        g = grads.get(u)
+        if g is None:
+            continue
+        sources = _sources(u)
+        need = [s in on_path for s in sources]
+        if True not in need:
+            continue
+        if u not in targets:
+            del grads[u]
+        rule = RULES.get(u.op)
+        if rule is None:
+            raise GradientError(f"[gradient] {u.op.name} has no gradient")
+        for s, gs, wanted in zip(sources, rule(u, g, need), need, strict=True):
+            if gs is None or not wanted:
+                continue
+            before = grads.get(s)
+            grads[s] = gs if before is None else UOp(_ADD, s.dtype, (before, gs))
+    return {t: grads[t] for t in targets if t in grads}
+
+
+def _sources(u: UOp) -> Sequence[UOp]:
+    """What the value of `u` depends on: of an AFTER also the values that were stored."""
+    if u.op is Ops.AFTER:
+        return (u.src[0], *[s.src[1] for s in u.src[1:] if s.op is Ops.STORE])
+    return u.src
+
+
+def _paths(root: UOp, targets: set[UOp]) -> tuple[list[UOp], set[UOp]]:
+    """(the nodes from which a gradient reaches a target, sources first, the same as a set)."""
+    wanted = 0
+    for t in targets:
+        wanted |= 1 << t.op
+    on_path: set[UOp] = set()
+    order: list[UOp] = []
+    for u in toposort(root, lambda n: bool(n.mask & wanted)):
+        if u in targets or (
+            u.op not in _BLOCKED
+            and u.dtype.kind == "f"
+            and any([s in on_path for s in _sources(u)])
+        ):
+            on_path.add(u)
+            order.append(u)
+    return order, on_path
+
+
+# --- pieces
+
+
+def _full(dtype: DType, value: float, like: UOp) -> UOp:
+    return UOp.const(dtype, value, shape=shape_of(like) or None)
+
+
+def _mul(a: UOp, b: UOp) -> UOp:
+    return UOp(_MUL, a.dtype, (a, b))
+
+
+def _scaled(a: UOp, factor: float) -> UOp:
+    return UOp(_MUL, a.dtype, (a, _full(a.dtype, factor, a)))
+
+
+def _negated(a: UOp) -> UOp:
+    return UOp(_NEG, a.dtype, (a,))
+
+
+def _kept_where(condition: UOp, g: UOp) -> UOp:
+    return UOp(_WHERE, g.dtype, (condition, g, _full(g.dtype, 0.0, g)))
+
+
+def _less(a: UOp, b: UOp) -> UOp:
+    return UOp(Ops.CMPLT, _BOOL, (a, b))
+
+
+def _equal(a: UOp, b: UOp) -> UOp:
+    return UOp(Ops.CMPEQ, _BOOL, (a, b))
+
+
+def _summed(u: UOp, axes: tuple[int, ...]) -> UOp:
+    """The sum of `u` over `axes`, which keep size 1; small floats are summed as float32."""
+    if not axes:
+        return u
+    if 0 in [u.shape[a] for a in axes]:
+        shape = tuple([1 if i in axes else s for i, s in enumerate(u.shape)])
+        return UOp.const(u.dtype, 0.0, shape=shape)
+    if u.dtype.itemsize < 4:
+        wide = UOp(Ops.CAST, dtypes.float32, (u,))
+        total = UOp(Ops.REDUCE_AXIS, dtypes.float32, (wide,), ReduceArg(_ADD, axes))
+        return UOp(Ops.CAST, u.dtype, (total,))
+    return UOp(Ops.REDUCE_AXIS, u.dtype, (u,), ReduceArg(_ADD, axes))
+
+
+# --- elementwise
+
+
+def _add(u: UOp, g: UOp, need: Need) -> Grads:
+    return g, g
+
+
+def _sub(u: UOp, g: UOp, need: Need) -> Grads:
+    return g, _negated(g) if need[1] else None
+
+
+def _product(u: UOp, g: UOp, need: Need) -> Grads:
+    a, b = u.src
+    return _mul(g, b) if need[0] else None, _mul(g, a) if need[1] else None
+
+
+def _quotient(u: UOp, g: UOp, need: Need) -> Grads:
+    share = UOp(Ops.FDIV, g.dtype, (g, u.src[1]))
+    return share, _negated(_mul(share, u)) if need[1] else None
+
+
+def _neg(u: UOp, g: UOp, need: Need) -> Grads:
+    return (_negated(g),)
+
+
+def _reciprocal(u: UOp, g: UOp, need: Need) -> Grads:
+    return (_negated(_mul(_mul(g, u), u)),)
+
+
+def _sqrt(u: UOp, g: UOp, need: Need) -> Grads:
+    return (UOp(Ops.FDIV, g.dtype, (g, _scaled(u, 2.0))),)
+
+
+def _exp2(u: UOp, g: UOp, need: Need) -> Grads:
+    return (_scaled(_mul(g, u), _LN2),)
+
+
+def _log2(u: UOp, g: UOp, need: Need) -> Grads:
+    return (UOp(Ops.FDIV, g.dtype, (g, _scaled(u.src[0], _LN2))),)
+
+
+def _sin(u: UOp, g: UOp, need: Need) -> Grads:
+    x = u.src[0]
+    turned = UOp(Ops.SUB, x.dtype, (_full(x.dtype, math.pi / 2, x), x))
+    return (_mul(g, UOp(Ops.SIN, x.dtype, (turned,))),)
+
+
+def _max(u: UOp, g: UOp, need: Need) -> Grads:
+    """Ties share, but for MAX(constant, x), as relu is written: there the constant has them."""
+    a, b = u.src
+    if a.base.op is _CONST and not need[0]:
+        return None, _kept_where(_less(a, b), g)
+    half = _kept_where(_equal(a, b), _scaled(g, 0.5))
+    return (
+        UOp(_WHERE, g.dtype, (_less(b, a), g, half)) if need[0] else None,
+        UOp(_WHERE, g.dtype, (_less(a, b), g, half)) if need[1] else None,
+    )
+
+
+def _where(u: UOp, g: UOp, need: Need) -> Grads:
+    condition = u.src[0]
+    zero = _full(g.dtype, 0.0, g)
+    return (
+        None,
+        UOp(_WHERE, g.dtype, (condition, g, zero)) if need[1] else None,
+        UOp(_WHERE, g.dtype, (condition, zero, g)) if need[2] else None,
+    )
+
+
+def _pow(u: UOp, g: UOp, need: Need) -> Grads:
+    base, power = u.src
+    dtype = u.dtype
+    zero = _full(dtype, 0.0, u)
+    to_base = to_power = None
+    if need[0]:
+        less = UOp(Ops.SUB, dtype, (power, _full(dtype, 1.0, power)))
+        slope = _mul(power, UOp(Ops.POW, dtype, (base, less)))
+        to_base = _mul(g, UOp(_WHERE, dtype, (_equal(power, zero), zero, slope)))
+    if need[1]:
+        slope = _scaled(_mul(u, UOp(Ops.LOG2, dtype, (base,))), _LN2)
+        at_zero = UOp(_WHERE, dtype, (_less(power, zero), _full(dtype, -math.inf, u), zero))
+        to_power = _mul(g, UOp(_WHERE, dtype, (_equal(base, zero), at_zero, slope)))
+    return to_base, to_power
+
+
+def _fused_multiply_add(u: UOp, g: UOp, need: Need) -> Grads:
+    a, b, _ = u.src
+    return _mul(g, b), _mul(g, a), g
+
+
+def _cast(u: UOp, g: UOp, need: Need) -> Grads:
+    return (g.cast(u.src[0].dtype),)
+
+
+# --- movement
+
+
+def _reshape(u: UOp, g: UOp, need: Need) -> Grads:
+    return (g.reshape(u.src[0].shape), *[None] * (len(u.src) - 1))
+
+
+def _permute(u: UOp, g: UOp, need: Need) -> Grads:
+    order = u.arg
+    return (g.permute(tuple(sorted(range(len(order)), key=order.__getitem__))),)
+
+
+def _expand(u: UOp, g: UOp, need: Need) -> Grads:
+    source, shape = u.src[0].shape, u.shape
+    axes = tuple(
+        [i for i, (a, b) in enumerate(zip(source, shape, strict=True)) if a is not b and a != b]
+    )
+    return (_summed(g, axes), *[None] * (len(u.src) - 1))
+
+
+def _pad(u: UOp, g: UOp, need: Need) -> Grads:
+    box = [(b, b + s) for (b, _), s in zip(u.marg, u.src[0].shape, strict=True)]
+    return (g.shrink(box), *[None] * (len(u.src) - 1))
+
+
+def _shrink(u: UOp, g: UOp, need: Need) -> Grads:
+    around = tuple([(b, s - e) for (b, e), s in zip(u.marg, u.src[0].shape, strict=True)])
+    return (g._pad_zero(around), *[None] * (len(u.src) - 1))
+
+
+def _flip(u: UOp, g: UOp, need: Need) -> Grads:
+    return (UOp(Ops.FLIP, g.dtype, (g,), u.arg),)
+
+
+def _iota(shape: tuple[int, ...], axis: int) -> UOp:
+    """The position along `axis`, in `shape`."""
+    row = UOp(Ops.IOTA, _INT, (), shape[axis])
+    return row.reshape(tuple([s if i == axis else 1 for i, s in enumerate(shape)]))._broadcast_to(
+        shape
+    )
+
+
+def _integer(value: int, shape: tuple[int, ...]) -> UOp:
+    return UOp.const(_INT, value, shape=shape)
+
+
+def _unfold(u: UOp, g: UOp, need: Need) -> Grads:
+    """Each element's gradient is the sum over the windows that hold it.
+
+    Where windows overlap, the sum runs over the place k in the window: element j is at place k of
+    window (j - k * dilation) / step, if that is a whole number and a window. A sum that the
+    gradient ends in already is joined with it, so that both are one loop nest over one product.
+    """
+    axis, size, step, dilation = u.arg
+    shape = u.src[0].shape
+    if step >= dilation * (size - 1) + 1:
+        return (spread(g, axis, step, dilation, shape),)
+    inner, summed = _under_sum(g, axis)
+    wide = inner.shape
+    last = len(wide) - 1
+    at = (*wide[:axis], shape[axis], *wide[axis + 1 :])
+    window = _iota(at, axis)
+    place = _iota(at, last)
+    if dilation != 1:
+        place = UOp(_MUL, _INT, (place, _integer(dilation, at)))
+    window = UOp(Ops.SUB, _INT, (window, place))
+    if step != 1:
+        by = _integer(step, at)
+        whole = _equal(UOp(Ops.FLOORMOD, _INT, (window, by)), _integer(0, at))
+        number = UOp(Ops.FLOORDIV, _INT, (window, by))
+        window = UOp(_WHERE, _INT, (whole, number, _integer(-1, at)))
+    index = [window if i == axis else _iota(at, i) for i in range(len(at))]
+    found = UOp(Ops.GATHER, g.dtype, (inner, *index))
+    return (_summed(found, (*summed, last)).reshape(shape),)
+
+
+def _under_sum(g: UOp, axis: int) -> tuple[UOp, tuple[int, ...]]:
+    """(what `g` is the sum of, over which axes); `g` itself and no axes where it is no sum.
+
+    A sum over `axis` or the last axis is left alone. Axes of size 1 that a RESHAPE took from the
+    end are looked through, and so is the float32 that a sum of small floats is made in.
+    """
+    node = g
+    dropped = 0
+    if node.op is Ops.RESHAPE:
+        dropped = node.src[0].ndim - node.ndim
+        if dropped <= 0 or node.src[0].shape != (*g.shape, *(1,) * dropped):
+            return g, ()
+        node = node.src[0]
+    small = node.op is Ops.CAST and node.src[0].op is Ops.REDUCE_AXIS
+    if small:
+        node = node.src[0]
+    if node.op is not Ops.REDUCE_AXIS or node.arg.op is not _ADD:
+        return g, ()
+    source, axes = node.src[0], node.arg.axes
+    if small:
+        if source.op is not Ops.CAST or source.src[0].dtype is not g.dtype:
+            return g, ()
+        source = source.src[0]
+    ndim = g.ndim
+    last = ndim - 1
+    if last in axes or axis in axes or not all([ndim + k in axes for k in range(dropped)]):
+        return g, ()
+    # the axes that were dropped move before the window's, which stays the last
+    order = (*range(last), *range(ndim, ndim + dropped), last)
+    moved = source.permute(order) if dropped else source
+    return moved, tuple([a if a < last else last + (a - ndim) for a in axes])
+
+
+def _gather(u: UOp, g: UOp, need: Need) -> Grads:
+    """Each element's gradient is the sum over the places that read it.
+
+    Along an axis whose index is the place itself nothing is summed; along the others every place
+    is compared with every element.
+    """
+    x, index = u.src[0], u.src[1:]
+    places, elements = u.shape, x.shape
+    none = [None] * len(index)
+    direct: dict[int, int] = {}  # axis of x -> axis of the places that walks it
+    for i, idx in enumerate(index):
+        axis = _walked(idx)
+        if axis is not None and axis not in direct.values() and places[axis] == elements[i]:
+            direct[i] = axis
+    compared = [i for i in range(len(elements)) if i not in direct]
+    summed = [a for a in range(len(places)) if a not in direct.values()]
+    # the axes of x in order, then the places that are summed
+    wide = (*elements, *[places[a] for a in summed])
+    order = [direct.get(i) for i in range(len(elements))]
+
+    def placed(v: UOp) -> UOp:
+        """`v`, shaped as the places, in the axes of `wide`."""
+        kept = [a for a in order if a is not None]
+        v = v.permute((*kept, *summed))
+        sizes = iter(v.shape)
+        shape = tuple(
+            [1 if a is None else next(sizes) for a in order] + [places[a] for a in summed]
+        )
+        return v.reshape(shape)._broadcast_to(wide)
+
+    out = placed(g)
+    hit: UOp | None = None
+    for i in compared:
+        row = UOp(Ops.IOTA, index[i].dtype, (), elements[i])
+        row = row.reshape(tuple([elements[i] if k == i else 1 for k in range(len(wide))]))
+        same = _equal(placed(index[i]), row._broadcast_to(wide))
+        hit = same if hit is None else UOp(Ops.AND, _BOOL, (hit, same))
+    if hit is not None:
+        out = _kept_where(hit, out)
+    out = _summed(out, tuple(range(len(elements), len(wide)))).reshape(elements)
+    return (out, *none)
+
+
+def _walked(index: UOp) -> int | None:
+    """The axis along which `index` counts 0, 1, 2 .., where it is a spread out IOTA."""
+    if index.op is Ops.EXPAND:
+        index = index.src[0]
+    if index.op is Ops.IOTA:
+        return 0
+    if index.op is not Ops.RESHAPE or index.src[0].op is not Ops.IOTA:
+        return None
+    long = [i for i, s in enumerate(index.shape) if s != 1]
+    return long[0] if len(long) == 1 else None
+
+
+# --- reductions
+
+
+def _reduce(u: UOp, g: UOp, need: Need) -> Grads:
+    op, axes = u.arg
+    x = u.src[0]
+    shape = x.shape
+    if op is _ADD:
+        return (g._broadcast_to(shape),)
+    if op is Ops.MAX:
+        hit = _equal(x, u._broadcast_to(shape))
+        ties = _summed(hit.cast(g.dtype), axes)
+        share = UOp(Ops.FDIV, g.dtype, (g, ties))
+        return (_kept_where(hit, share._broadcast_to(shape)),)
+    # a product: the others' product, which a division gives except where there are zeros
+    zero = _full(x.dtype, 0.0, x)
+    is_zero = _equal(x, zero)
+    others = UOp(_WHERE, x.dtype, (is_zero, _full(x.dtype, 1.0, x), x))
+    product = UOp(Ops.REDUCE_AXIS, x.dtype, (others,), ReduceArg(_MUL, axes))
+    zeros = UOp(Ops.REDUCE_AXIS, _INT, (is_zero.cast(_INT),), ReduceArg(_ADD, axes))
+    weighed = _mul(g, product)
+    none = _kept_where(_equal(zeros, UOp.const(_INT, 0, shape=zeros.shape)), weighed)
+    one = _kept_where(_equal(zeros, UOp.const(_INT, 1, shape=zeros.shape)), weighed)
+    apart = UOp(Ops.FDIV, x.dtype, (none._broadcast_to(shape), others))
+    return (UOp(_WHERE, x.dtype, (is_zero, one._broadcast_to(shape), apart)),)
+
+
+# --- the rest
+
+
+def _same(u: UOp, g: UOp, need: Need) -> Grads:
+    return (g,)
+
+
+def _contiguous_backward(u: UOp, g: UOp, need: Need) -> Grads:
+    return (g.contiguous(),)
+
+
+def _copy(u: UOp, g: UOp, need: Need) -> Grads:
+    device = u.src[0].device
+    return (g if device is None else g.copy_to_device(device), None)
+
+
+def _after(u: UOp, g: UOp, need: Need) -> Grads:
+    """What was written takes the gradient of its place, the target that of the rest."""
+    out: list[UOp | None] = []
+    target = u.src[0]
+    for store in reversed([s for s in u.src[1:] if s.op is Ops.STORE]):
+        chain = [store.src[0]]
+        while chain[-1] is not target:
+            chain.append(chain[-1].src[0])
+        chain.reverse()
+        views = replayed(g, [(v.op, v.arg, v.src[1:]) for v in chain[1:]])
+        out.append(views[-1])
+        _, inside = put_back(chain, store.src[1])
+        zero = _full(g.dtype, 0.0, g)
+        g = zero if inside is None else UOp(_WHERE, g.dtype, (inside, zero, g))
+    return (g, *reversed(out))
+
+
+RULES: dict[Ops, Rule] = {
+    _ADD: _add,
+    Ops.SUB: _sub,
+    _MUL: _product,
+    Ops.FDIV: _quotient,
+    _NEG: _neg,
+    Ops.RECIPROCAL: _reciprocal,
+    Ops.SQRT: _sqrt,
+    Ops.EXP2: _exp2,
+    Ops.LOG2: _log2,
+    Ops.SIN: _sin,
+    Ops.MAX: _max,
+    _WHERE: _where,
+    Ops.POW: _pow,
+    Ops.MULACC: _fused_multiply_add,
+    Ops.CAST: _cast,
+    Ops.RESHAPE: _reshape,
+    Ops.PERMUTE: _permute,
+    Ops.EXPAND: _expand,
+    Ops.PAD: _pad,
+    Ops.SHRINK: _shrink,
+    Ops.FLIP: _flip,
+    Ops.UNFOLD: _unfold,
+    Ops.GATHER: _gather,
+    Ops.REDUCE_AXIS: _reduce,
+    Ops.CONTIGUOUS: _same,
+    Ops.CONTIGUOUS_BACKWARD: _contiguous_backward,
+    Ops.COPY: _copy,
+    Ops.AFTER: _after,
+}
+
+# through these no gradient passes: the value does not change with its sources, or it is held back
+_BLOCKED = frozenset({Ops.DETACH, Ops.TRUNC, Ops.BITCAST, Ops.THREEFRY}) | GroupOp.Comparison
