@@ -15,6 +15,7 @@ memory access or a value needs them: an unrolled axis then only changes the cons
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tinycore.codegen.affine import Affine, Form, add_forms, scale_form
@@ -61,19 +62,19 @@ def expand(sink: UOp, capabilities: Capabilities) -> UOp:
     return _Expander(sink, capabilities).run()
 
 
-def loop_ranks(order: Any) -> dict[UOp, int]:
+def loop_ranks(order: Sequence[UOp]) -> dict[UOp, int]:
     """Nesting depth of the ranges of a kernel: closed loops outermost first, then reduces."""
     rank: dict[UOp, int] = {}
-    reduces: list[UOp] = []
-    for u in order:
-        if u.op is _END:
-            for r in u.src[1:]:
-                rank.setdefault(r, len(rank))
-        elif u.op is _REDUCE:
-            reduces.append(u)
-    for u in reduces:
+    ends = [u for u in order if u.op is _END]
+    if order[-1].mask >> _AFTER & 1:  # an END may be inside of the loops of a later one
+        ends.reverse()
+    for u in ends:
         for r in u.src[1:]:
             rank.setdefault(r, len(rank))
+    for u in order:
+        if u.op is _REDUCE:
+            for r in u.src[1:]:
+                rank.setdefault(r, len(rank))
     return rank
 
 

@@ -57,7 +57,7 @@ def linearise(sink: UOp) -> UOp:
             nodes[home[i]].append(i)
     for k in range(len(loops)):
         nodes[blocks.parent[k + 1]].append(-1 - k)
-    plan = [_sorted_block(items, blocks, ends, order) for items in nodes]
+    plan = [_sorted_block(items, blocks, ends, order, loops) for items in nodes]
     return UOp(Ops.LINEAR, dtypes.void, tuple(_Emitter(order, loops, blocks, plan).run()))
 
 
@@ -167,7 +167,7 @@ class _Blocks:
 
 
 def _sorted_block(
-    items: list[int], blocks: _Blocks, ends: list[int], order: list[UOp]
+    items: list[int], blocks: _Blocks, ends: list[int], order: list[UOp], loops: list[UOp]
 ) -> list[int]:
     """The items of one block, each after what it waits for, otherwise in the graph's order."""
     waits, following = blocks.waits, blocks.next
@@ -182,8 +182,15 @@ def _sorted_block(
             if not waits[n]:
                 heapq.heappush(ready, (n if n >= 0 else ends[-1 - n], n))
     if len(out) != len(items):
-        stuck = [order[i].op.name for i in set(items) - set(out) if i >= 0]
-        raise CompileError(f"the kernel asks for a circular order of {', '.join(stuck[:8])}")
+        stuck = set(items) - set(out)
+        axes = [loops[-1 - i].arg.axis for i in stuck if i < 0]
+        names = sorted({order[i].op.name for i in stuck if i >= 0})
+        raise CompileError(
+            f"the kernel asks for a circular order of {', '.join(names)}"
+            + (f" and the loops over RANGE {axes}" if axes else "")
+            + ". What is complete only after the END of a loop cannot be used in that loop: "
+            "give the later loop a RANGE of its own"
+        )
     return out
 
 

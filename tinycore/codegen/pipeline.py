@@ -83,9 +83,10 @@ def compile_kernel(
     lowered; with `options.spec` 2 VerifyError naming the stage that broke a graph.
     """
     context = Context(target, capabilities, options)
-    graph = run_stages(STAGES, kernel, context, spec_level=options.spec)
+    canonical = run_stages(STAGES[:1], kernel, context, spec_level=options.spec)
+    graph = run_stages(STAGES[1:], canonical, context, spec_level=options.spec)
     name = kernel_name(graph)
     linear = run_stages(LOWERING, graph, context, spec_level=options.spec)
-    info = program_info(name, linear)
+    info = program_info(name, canonical, linear)
     place = UOp(Ops.DEVICE, arg=device)
     return UOp(Ops.PROGRAM, dtypes.void, (kernel, place, linear), info)
