@@ -207,3 +207,9 @@ def test_schedules_run_by_hand():
 def test_reading_a_buffer_that_was_never_written():
     with pytest.raises(Exception, match="nothing was written"):
         Tensor.empty(4).uop.base.buffer.as_memoryview()
+
+
+def test_work_that_is_not_to_be_counted():
+    GlobalCounters.reset()
+    (Tensor(array()).realize() * 2.5).realize(do_update_stats=False)
+    assert GlobalCounters.kernel_count == 1  # the copy in

@@ -187,9 +187,11 @@ class Prepared:
         flush()
         self.counts = (len(items), ops, mem)
 
-    def run(self, patch: Sequence[Any] = (), buffers: Sequence[Buffer] = ()) -> None:
+    def run(
+        self, patch: Sequence[Any] = (), buffers: Sequence[Buffer] = (), count: bool = True
+    ) -> None:
         """Runs everything in order. `patch` fills slots with memories, `buffers` with the Buffers
-        those belong to (copies between devices need them)."""
+        those belong to (copies between devices need them). GlobalCounters see it if `count`."""
         start = time.perf_counter()
         event = None
         for driver, step in self.steps:
@@ -201,7 +203,8 @@ class Prepared:
         if event is not None:
             event.wait()
         kernels, ops, mem = self.counts
-        GlobalCounters.add(kernels, ops, mem, time.perf_counter() - start)
+        if count:
+            GlobalCounters.add(kernels, ops, mem, time.perf_counter() - start)
 
 
 def _estimate(x: Any, values: Mapping[str, int]) -> int:
@@ -213,16 +216,17 @@ def run_items(
     values: Mapping[str, int],
     patch: Sequence[Any] = (),
     buffers: Sequence[Buffer] = (),
+    count: bool = True,
 ) -> None:
     """Runs `items` now; at DEBUG=2 one by one, each timed and reported."""
     if DEBUG < 2:
-        Prepared(items, values).run(patch, buffers)
+        Prepared(items, values).run(patch, buffers, count)
         return
     from tinycore.engine.report import report_item
 
     for item in items:
         prepared = Prepared([item], values)
         start = time.perf_counter()
-        prepared.run(patch, buffers)
+        prepared.run(patch, buffers, count)
         item.driver.synchronize()
         report_item(item, prepared.counts, time.perf_counter() - start)

@@ -152,14 +152,13 @@ def realize_tensors(tensors: Sequence[HasUOp], do_update_stats: bool = True) -> 
         pending = _plan(tensors)
         if pending is None:
             return
-        run_linear(pending.schedule.linear, pending.schedule.var_vals)
+        run_linear(pending.schedule.linear, pending.schedule.var_vals, do_update_stats)
         _settle(pending, tensors)
 
 
-def run_linear(linear: UOp, var_vals: dict[str, int]) -> None:
+def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = True) -> None:
     """Compiles and runs `linear`, front to back."""
-    items = make_items(linear)
-    run_items(items, var_vals)
+    run_items(make_items(linear), var_vals, count=do_update_stats)
     record = capturing.get()
     if record is not None:
         record.append(Captured(linear, dict(var_vals)))
