@@ -224,6 +224,11 @@ COMPARE_RULES = RuleTable(
         ),
         Rule("x < y of bools", _cmp(_CMPLT, "b", _x, _y), lambda x, y: negation(x).alu(_AND, y)),
         # integers
+        Rule(
+            "counter below its end",
+            UPat(_CMPLT, None, (UPat(Ops.RANGE, src=(_x,)), _x)),
+            lambda: truth(True),
+        ),
         Rule("x < c", _cmp(_CMPLT, "w", _x, _c), less_than_constant),
         Rule("c < x", _cmp(_CMPLT, "w", _c, _x), more_than_constant),
         Rule("x == c", _cmp(_EQUALITY, "w", _x, _c), equal_constant),

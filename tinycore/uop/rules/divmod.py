@@ -192,16 +192,29 @@ def _multiple(x: UOp, n: UOp) -> tuple[UOp, UOp] | None:
             outside[other] = outside.get(other, 0) + f // times
         else:
             inside[b] = f
-    rest = build(inside, constant)
-    lo, hi = bounds_of(rest)
-    below = hi < least or (rest.op is _RANGE and rest.src[0] is n)
-    if lo < 0 or not below:
+    if not _within(inside, constant, unit, times, least):
         return None
+    rest = build(inside, constant)
     q: Terms = {}
     k = 0
     for b, f in outside.items():
         k += add_scaled(q, b, f)
     return build(q, k), rest
+
+
+def _within(terms: Terms, constant: int, unit: UOp, times: int, least: int) -> bool:
+    """Whether 0 <= terms + constant < unit * times, where that can be seen; the product >= least.
+
+    A counter that ends at `unit` is below it, whatever its value.
+    """
+    lo, hi = sum_bounds(terms, constant)
+    if lo < 0 or hi < least:
+        return lo >= 0
+    for b, f in terms.items():
+        if f == times and b.op is _RANGE and b.src[0] is unit:
+            rest = {x: g for x, g in terms.items() if x is not b}
+            return sum_bounds(rest, constant)[1] < times
+    return False
 
 
 def _quotient_by(x: UOp, n: UOp) -> UOp | None:
@@ -261,9 +274,9 @@ DIVMOD_RULES = RuleTable(
             _op((_IDIV, _MOD, FLOORDIV, FLOORMOD), "iuw", UPat(), UPat()),
             _one_value,
         ),
-        Rule("x / 1", _op((_IDIV, FLOORDIV), "iu", _x, UPat.const(None, 1)), _x),
+        Rule("x // 1", _op((_IDIV, FLOORDIV), "iu", _x, UPat.const(None, 1)), _x),
         Rule(
-            "x / -1",
+            "x // -1",
             _op((_IDIV, FLOORDIV), "i", _x, UPat.const(None, -1)),
             lambda u, x: UOp(_NEG, u.dtype, (x,)),
         ),

@@ -70,7 +70,7 @@ def _add_term(out: Terms, u: UOp, times: int) -> int:
     if total:
         out[base] = total
     else:
-        del out[base]
+        out.pop(base, None)
     return 0
 
 
@@ -87,7 +87,7 @@ def add_scaled(out: Terms, u: UOp, times: int) -> int:
         if total:
             out[b] = total
         else:
-            del out[b]
+            out.pop(b, None)
     return constant * times
 
 
