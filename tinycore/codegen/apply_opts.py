@@ -93,7 +93,7 @@ class _Scheduler:
     def __init__(self, view: View, capabilities: Capabilities) -> None:
         self.view, self.capabilities = view, capabilities
         self.axes = [_Axis(i, size) for i, size in enumerate(view.sizes)]
-        self.nest = list(range(view.outputs))
+        self.nest = list(range(len(view.axes)))  # outputs first, whatever is swapped
 
     # --- choices
 
@@ -155,8 +155,11 @@ class _Scheduler:
 
     def swap(self, opt: Opt, number: int) -> None:
         other = opt.arg
-        if not isinstance(other, int) or max(number, other) >= self.view.outputs or other < 0:
-            raise CompileError(f"{opt}: SWAP takes two output axes")
+        view = self.view
+        if not isinstance(other, int) or not 0 <= other < len(self.axes):
+            raise CompileError(f"{opt}: SWAP takes two axes")
+        if view.is_reduce(number) != view.is_reduce(other):
+            raise CompileError(f"{opt}: SWAP takes two output axes or two reduce axes")
         i, j = self.nest.index(number), self.nest.index(other)
         self.nest[i], self.nest[j] = self.nest[j], self.nest[i]
 
@@ -364,7 +367,8 @@ class _Rebuild:
         return UOp(_END, u.dtype, (body, *ranges), u.arg, u.tag) if ranges else body
 
     def reduce(self, u: UOp, choice: int) -> UOp:
-        numbers = [self.view.number[r] for r in u.src[1:]]
+        closed = {self.view.number[r] for r in u.src[1:]}
+        numbers = [i for i in self.nest if i in closed]
         out: UOp | None = None
         for n, c in enumerate(self.choices(u)):
             value = self.done[self.key(u.src[0], choice | c)]

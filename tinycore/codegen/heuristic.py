@@ -77,7 +77,8 @@ class _Chooser:
             self.choose_tile(main)
             self.choose_unroll(main)
         nest = self.choose_order(main)
-        return (*self.opts(), *self.order_opts(nest))
+        reduces = self.reduce_order(main) if main is not None else []
+        return (*self.opts(), *self.order_opts(nest + reduces, nest))
 
     # --- lanes
 
@@ -242,6 +243,8 @@ class _Chooser:
         left = [a for a in reversed(loops) if view.fixed[a] and a not in self.unroll]
         if accumulators >= _LATENCY or not left:
             return
+        if self.widen(main, accumulators, size):
+            return
         axis = next((a for a in left if a in self.lanes), left[0])
         lanes = self.lanes.get(axis, 1)
         steps = view.sizes[axis] // lanes
@@ -251,6 +254,23 @@ class _Chooser:
             if steps >= 2 * more and steps % more <= steps // (2 * more):
                 self.unroll[axis] = more
                 return
+
+    def widen(self, main: Work, accumulators: int, size: float) -> bool:
+        """Several vectors of an output axis side by side instead of one at a time: each turn of
+        the reduction then reads a longer piece of a row.
+        """
+        view = self.view
+        for axis in self.lanes:
+            if view.is_reduce(axis) or not main.around >> axis & 1:
+                continue
+            steps = view.sizes[axis] // self.lanes[axis] // self.upcast.get(axis, 1)
+            for more in (16, 8, 4, 2):
+                registers = accumulators * more + 2
+                fits = registers <= self.capabilities.vector_registers
+                if more <= steps and fits and size * more <= _BODY_LIMIT:
+                    self.upcast[axis] = self.upcast.get(axis, 1) * more
+                    return accumulators * more >= 4
+        return False
 
     def copies(self, w: Work) -> int:
         """How often the tile repeats `w`."""
@@ -297,6 +317,22 @@ class _Chooser:
             out += elements
         return out
 
+    def reduce_order(self, main: Work) -> list[int]:
+        """Reduce axes, outermost first: those that gates depend on stay outside of the others, so
+        that gates are computed seldom.
+        """
+        view = self.view
+        gated = 0
+        for a in view.accesses:
+            gated |= a.gate_axes
+        axes = list(range(view.outputs, len(view.axes)))
+        own = {view.number[r] for r in main.node.src[1:]}
+        first = [a for a in axes if a in own and gated >> a & 1]
+        if not first or self.lanes.keys() & own:
+            return axes
+        moved = iter(first + [a for a in axes if a in own and not gated >> a & 1])
+        return [next(moved) if a in own else a for a in axes]
+
     def along_gathers(self, nest: list[int]) -> list[int]:
         """Where lanes are gathered along a row of another axis, that axis runs innermost."""
         for a in self.view.accesses:
@@ -316,10 +352,10 @@ class _Chooser:
         out += [Opt(OptOps.UNROLL, a - view.outputs, n) for a, n in sorted(self.unroll.items())]
         return out
 
-    def order_opts(self, nest: list[int]) -> list[Opt]:
+    def order_opts(self, order: list[int], nest: list[int]) -> list[Opt]:
         out: list[Opt] = []
-        now = list(range(self.view.outputs))
-        for i, axis in enumerate(nest):
+        now = list(range(len(order)))
+        for i, axis in enumerate(order):
             if now[i] != axis:
                 j = now.index(axis)
                 out.append(Opt(OptOps.SWAP, now[i], axis))

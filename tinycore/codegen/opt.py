@@ -26,7 +26,7 @@ class OptOps(enum.IntEnum):
     TC = 7  # a tensor core takes this axis
     THREAD = 8  # the axis is divided over host threads
     PADTO = 9  # the axis is extended to a multiple of `arg`, with gates
-    SWAP = 10  # output axes `axis` and `arg` change places
+    SWAP = 10  # axes `axis` and `arg`, both output or both reduce, change places
     SPLIT = 11  # the inner `arg` iterations become a loop of their own, inside all others
     NOLOCALS = 12
 
