@@ -295,35 +295,32 @@ class LLVMWriter(Arithmetic):
         self.value[u] = name
 
     def on_index(self, u: UOp) -> None:
-        """The address of an element."""
-        buffer = u.src[0]
-        if buffer in self.plan.widths:
-            return
+        """Nothing yet: an address is made where it is used, so that it is not kept in a register
+        from where its index is known."""
         if len(u.src) not in (2, 3):
             raise CompileError(
                 f"kernel {self.name}: INDEX takes a buffer, one index and perhaps a gate, "
                 f"got {len(u.src)} sources"
             )
-        index = u.src[1]
-        if index.dtype.count > 1:
-            raise CompileError(f"kernel {self.name}: INDEX takes a scalar, got {index.dtype}")
+        if u.src[1].dtype.count > 1:
+            raise CompileError(f"kernel {self.name}: INDEX takes a scalar, got {u.src[1].dtype}")
+
+    def address_of(self, u: UOp) -> str:
+        """The address of the element that an INDEX names."""
+        buffer, index = u.src[0], u.src[1]
         base = self.operand(buffer)
         if index.op is _CONST:
-            place = f"i64 {index.arg}"
-            address = base if index.arg == 0 else self.address(base, buffer.dtype, place, True)
+            return base if index.arg == 0 else self.offset(base, buffer.dtype, f"i64 {index.arg}")
+        text = self.operand(index)
+        if index.dtype.kind == "u" and index.dtype.itemsize < 8:
+            text = self.emit(f"zext {value_type(index.dtype)} {text} to i64")
+            place = f"i64 {text}"
         else:
-            text = self.operand(index)
-            if index.dtype.kind == "u" and index.dtype.itemsize < 8:
-                text = self.emit(f"zext {value_type(index.dtype)} {text} to i64")
-                place = f"i64 {text}"
-            else:
-                place = f"{value_type(index.dtype)} {text}"
-            # Where a gate is off the address may be anywhere: inbounds would make it poison.
-            address = self.address(base, buffer.dtype, place, len(u.src) == 2)
-        self.value[u] = address
+            place = f"{value_type(index.dtype)} {text}"
+        # Where a gate is off the address may be anywhere: inbounds would make it poison.
+        return self.offset(base, buffer.dtype, place, "inbounds " if len(u.src) == 2 else "")
 
-    def address(self, base: str, dtype: DType, place: str, inbounds: bool) -> str:
-        kind = "inbounds " if inbounds else ""
+    def offset(self, base: str, dtype: DType, place: str, kind: str = "inbounds ") -> str:
         return self.emit(f"getelementptr {kind}{memory_type(dtype)}, ptr {base}, {place}")
 
     def gate_of(self, index: UOp) -> UOp | None:
@@ -341,7 +338,7 @@ class LLVMWriter(Arithmetic):
         if cell is not None:
             self.value[u] = self.cell_value(cell)
             return
-        dtype, address, gate = u.dtype, self.operand(index), self.gate_of(index)
+        dtype, address, gate = u.dtype, self.address_of(index), self.gate_of(index)
         t, align = memory_type(dtype), dtype.scalar().itemsize
         if gate is None:
             self.value[u] = self.from_memory(
@@ -374,7 +371,7 @@ class LLVMWriter(Arithmetic):
         if cell is not None:
             self.cells[cell] = self.operand(stored)
             return
-        dtype, address, gate = stored.dtype, self.operand(index), self.gate_of(index)
+        dtype, address, gate = stored.dtype, self.address_of(index), self.gate_of(index)
         t, align = memory_type(dtype), dtype.scalar().itemsize
         value = self.to_memory(self.operand(stored), dtype)
         if gate is not None and gate.dtype.count > 1:
