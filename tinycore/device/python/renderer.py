@@ -226,7 +226,7 @@ class _Writer:
         elif op is Ops.RANGE:
             self._range(u)
         elif op is Ops.END:
-            for r in reversed(u.src[1:]):
+            for r in reversed([s for s in u.src if s.op is Ops.RANGE]):
                 self._close(u, r)
         elif op is Ops.IF:
             self._emit(f"if {self.lanes[u.src[0]][0]}:", u)
