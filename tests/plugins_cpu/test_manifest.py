@@ -46,6 +46,17 @@ def test_opening_the_device_needs_no_compiler() -> None:
     assert in_fresh_process(script).split() == ["False", "False"]
 
 
+def test_the_native_runtime_is_compiled_once_for_all_processes() -> None:
+    script = (
+        "import sys\n"
+        "from tinycore.device import Device\n"
+        "d = Device['CPU'].driver; d.submit(d.prepare([]))\n"
+        "print('llvmlite.binding' in sys.modules)\n"
+    )
+    in_fresh_process(script)
+    assert in_fresh_process(script).strip() == "False"
+
+
 def test_what_it_declares() -> None:
     from tinycore_cpu import plugin
 

@@ -2,7 +2,8 @@
 
 Reuse of freed memory is the pool's work (`tinycore.device`); here an allocation is one call of the
 C library. Memory is not cleared. Large pieces ask for huge pages, which saves most of the page
-faults of the first write.
+faults of the first write, and start at different places of a page: what a kernel reads and writes
+at equal indices then does not meet in the same cache sets (12 streams of 128 KiB: 90 GB/s, not 67).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from tinycore.errors import ArgumentError, DeviceError, DeviceMemoryError
 
 ALIGN = 64
 """Of every allocation: a cache line, and the widest vector."""
-PAGE = 4096
-LARGE = 64 << 10
-"""From this size on memory starts at a page."""
+LARGE = 16 << 10
+"""From this size on memory starts at a place of its own in a page."""
 HUGE = 4 << 20
-"""From this size on memory starts at a huge page, where the system has them."""
+"""From this size on memory lies in huge pages, where the system has them."""
+_PAGE = 4096
+_STEP = 5 * ALIGN  # odd in cache lines: all places are used before one comes again
 _HUGE_PAGE = 2 << 20
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -31,15 +33,20 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 class CpuMemory:
     """A piece of memory, or (with `owner`) a view of one. `address` is None once it is freed."""
 
-    __slots__ = ("__weakref__", "address", "nbytes", "owner", "raw")
+    __slots__ = ("__weakref__", "address", "base", "nbytes", "owner", "size")
 
     def __init__(
-        self, address: int | None, nbytes: int, owner: CpuMemory | None = None, raw: int = 0
+        self,
+        address: int | None,
+        nbytes: int,
+        owner: CpuMemory | None = None,
+        base: int = 0,
+        size: int = 0,
     ) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
-        self.raw = raw  # what the C library has to free; 0: it is somebody else's
+        self.base, self.size = base, size  # as the C library gave it; 0: it is somebody else's
 
     def __repr__(self) -> str:
         where = "freed" if self.address is None else f"{self.address:#x}"
@@ -136,14 +143,18 @@ class CpuAllocator:
         self._lock = threading.Lock()
         self.limit = limit or memory_limit()
         self.used = 0
+        self._place = 0
 
     def alloc(self, nbytes: int) -> CpuMemory:
         if nbytes < 0:
             raise ArgumentError(f"an allocation has at least 0 bytes, got {nbytes}")
         size = -(-max(nbytes, 1) // ALIGN) * ALIGN
-        huge = size >= HUGE
-        align = _HUGE_PAGE if huge else PAGE if size >= LARGE else ALIGN
+        huge, place = size >= HUGE, 0
+        align = _HUGE_PAGE if huge else _PAGE if size >= LARGE else ALIGN
         with self._lock:
+            if size >= LARGE:
+                self._place = place = (self._place + _STEP) % _PAGE
+                size += _PAGE
             if self.used + size > self.limit:
                 raise DeviceMemoryError(
                     f"CPU: no room for {nbytes} bytes more, {self.used} are in use and "
@@ -159,7 +170,7 @@ class CpuAllocator:
             )
         if huge:
             _advise(at, size)
-        return CpuMemory(at, nbytes, raw=size)
+        return CpuMemory(at + place, nbytes, base=at, size=size)
 
     def free(self, memory: CpuMemory) -> None:
         """Raises: DeviceError for memory that was freed before. Freeing a view does nothing."""
@@ -169,10 +180,10 @@ class CpuAllocator:
             at, memory.address = memory.address, None
         if at is None:
             raise DeviceError(f"{memory!r} was freed before")
-        if memory.raw:
+        if memory.base:
             with self._lock:
-                self.used -= memory.raw
-            _free(at)
+                self.used -= memory.size
+            _free(memory.base)
 
     def view(self, memory: CpuMemory, nbytes: int, offset: int) -> CpuMemory:
         at = address_of(memory)
