@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tinycore.device.registry import Device as Device
     from tinycore.dtype import dtypes as dtypes
     from tinycore.engine.jit import TinyJit as TinyJit
+    from tinycore.helpers import fetch as fetch
     from tinycore.tensor import Tensor as Tensor
     from tinycore.uop.node import UOp as UOp
     from tinycore.uop.node import Variable as Variable
@@ -29,6 +30,7 @@ _WHERE = {
     "Context": "tinycore.config",
     "getenv": "tinycore.config",
     "Device": "tinycore.device.registry",
+    "fetch": "tinycore.helpers",
     "nn": "",  # a submodule
 }
 

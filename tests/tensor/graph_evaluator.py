@@ -1,7 +1,7 @@
 """Evaluates a tensor graph eagerly with numpy: what a schedule of it must compute, op by op.
 
-`evaluate_graph(t.uop)` is the array of a tensor's values. A Tensor is a value here as everywhere: an
-AFTER is a changed copy, and nothing is ever written to a buffer.
+`evaluate_graph(t.uop)` is the array of a tensor's values. A Tensor is a value here as everywhere:
+an AFTER is a changed copy, and nothing is ever written to a buffer.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class Conv2d:
         self.stride, self.dilation, self.groups = stride, dilation, groups
         if in_channels % groups or out_channels % groups:
             raise ArgumentError(
-                f"[Conv2d] {in_channels} -> {out_channels} channels do not divide into {groups} groups"
+                f"[Conv2d] {in_channels} -> {out_channels} channels do not divide into {groups} "
+                "groups"
             )
         self.padding = self._padding(padding)
         bound = 1 / math.sqrt(in_channels // groups * math.prod(self.kernel_size))
@@ -102,7 +103,7 @@ class Conv2d:
         )
 
 
-def Conv1d(  # noqa: N802 - a layer's name
+def Conv1d(
     in_channels: int,
     out_channels: int,
     kernel_size: int,
@@ -155,7 +156,7 @@ class ConvTranspose2d:
         )
 
 
-def ConvTranspose1d(  # noqa: N802 - a layer's name
+def ConvTranspose1d(
     in_channels: int,
     out_channels: int,
     kernel_size: int,

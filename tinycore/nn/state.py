@@ -155,7 +155,7 @@ def _say(text: str) -> None:
 def safe_save(
     tensors: dict[str, Tensor], fn: str | pathlib.Path, metadata: dict[str, Any] | None = None
 ) -> None:
-    """Writes `tensors` to file `fn` in the safetensors format. The file appears whole or not at all.
+    """Writes `tensors` to safetensors file `fn`, which appears whole or not at all.
 
     Source: the safetensors format description, version 0.4.
     """
