@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from typing import ClassVar
 
 _lock = threading.Lock()
 
+before_memory_is_read: list[Callable[[], None]] = []
+"""Called before memory in use is read, so that buffers that are gone are taken back first."""
 
-class GlobalCounters:
-    """Totals since the last `reset()`; memory in use is not reset.
+
+class _MemoryInUse(type):
+    """Makes the memory counters of the class up to date whenever they are read."""
+
+    @property
+    def mem_used(cls) -> int:
+        """Bytes that buffers hold now."""
+        for bring_up_to_date in before_memory_is_read:
+            bring_up_to_date()
+        return GlobalCounters._mem_used
+
+    @property
+    def mem_used_per_device(cls) -> defaultdict[str, int]:
+        """Bytes that buffers hold now, by device."""
+        for bring_up_to_date in before_memory_is_read:
+            bring_up_to_date()
+        return GlobalCounters._mem_used_per_device
+
+
+class GlobalCounters(metaclass=_MemoryInUse):
+    """Totals since the last `reset()`, and `mem_used`, `mem_used_per_device`: not reset.
 
     Units: bytes, operations, seconds. The updating methods may be called from any thread, but not
     from a finalizer.
@@ -20,8 +42,8 @@ class GlobalCounters:
     global_mem: ClassVar[int] = 0
     time_sum_s: ClassVar[float] = 0.0
     kernel_count: ClassVar[int] = 0
-    mem_used: ClassVar[int] = 0
-    mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
+    _mem_used: ClassVar[int] = 0
+    _mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
 
     @staticmethod
     def reset() -> None:
@@ -45,5 +67,5 @@ class GlobalCounters:
     def add_memory(device: str, nbytes: int) -> None:
         """Counts memory that `device` has given (positive) or taken back (negative)."""
         with _lock:
-            GlobalCounters.mem_used += nbytes
-            GlobalCounters.mem_used_per_device[device] += nbytes
+            GlobalCounters._mem_used += nbytes
+            GlobalCounters._mem_used_per_device[device] += nbytes

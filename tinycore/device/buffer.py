@@ -257,6 +257,7 @@ class Buffer:
         if allow_zero_copy or force_zero_copy:
             host_view = getattr(self.driver.allocator, "host_view", None)
             if host_view is not None:
+                self.driver.synchronize()  # work that still writes to it
                 found: memoryview = host_view(self.memory)
                 return found[: self.nbytes]
             if force_zero_copy:

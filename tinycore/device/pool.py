@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, Final
 
 from tinycore.config import LRU
-from tinycore.counters import GlobalCounters
+from tinycore.counters import GlobalCounters, before_memory_is_read
 from tinycore.errors import DeviceMemoryError
 
 KEEP_BYTES: Final = 256 << 20
@@ -30,6 +30,9 @@ def collect() -> None:
         except IndexError:  # another thread took the last one
             return
         pool.release(device, memory, nbytes)
+
+
+before_memory_is_read.append(collect)
 
 
 class MemoryPool:

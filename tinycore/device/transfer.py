@@ -11,21 +11,23 @@ def copy_buffer(dst: Buffer, src: Buffer) -> None:
     """Writes the bytes of `src` to `dst`; when this returns the copy is done or ordered.
 
     Inside one device it is a Copy of that device. Between devices one side's memory is used in
-    place where the host sees it, else the data pass through the host once.
-    Raises: UnallocatedError where `src` holds nothing; ArgumentError where the sizes differ.
+    place where the host sees it, else the data pass through the host's memory once. A side without
+    memory is allocated, a source's contents being unspecified then.
+    Raises: ArgumentError where the sizes differ.
     """
     if dst.nbytes != src.nbytes:
         raise ArgumentError(f"cannot copy {src!r} to {dst!r}: {src.nbytes} and {dst.nbytes} bytes")
-    src._must_hold_data()
+    dst.ensure_allocated()
+    src.ensure_allocated()
     if not src.nbytes:
-        dst.ensure_allocated()
         return
-    driver = dst.driver
-    if driver is src.driver:
+    driver, source = dst.driver, src.driver
+    if driver is source:
         driver.submit(driver.prepare([Copy(dst.memory, src.memory, src.nbytes)]))
         return
     target_view = getattr(driver.allocator, "host_view", None)
-    if target_view is not None:
+    if target_view is not None and not hasattr(source.allocator, "host_view"):
+        driver.synchronize()  # work that still uses what is written over
         src.copyout(target_view(dst.memory)[: dst.nbytes])
     else:
         dst.copyin(src.as_memoryview(allow_zero_copy=True))

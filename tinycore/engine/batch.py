@@ -13,7 +13,7 @@ from typing import Any
 
 from tinycore.config import DEBUG
 from tinycore.counters import GlobalCounters
-from tinycore.device import Buffer, Copy, Device, Launch, Slot
+from tinycore.device import Buffer, Copy, Device, Launch, Slot, copy_buffer
 from tinycore.engine.programs import Compiled, compile_all, loaded
 from tinycore.engine.values import evaluate_ints
 from tinycore.errors import ArgumentError
@@ -138,19 +138,6 @@ def copy_within(item: Item) -> Copy | None:
     )
 
 
-def copy_across(dst: Buffer, src: Buffer) -> None:
-    """Copies between devices, through the host's memory where neither side shows its own."""
-    source_view = getattr(src.driver.allocator, "host_view", None)
-    if source_view is not None:
-        dst.ensure_allocated().copyin(source_view(src.memory)[: src.nbytes])
-        return
-    target_view = getattr(dst.driver.allocator, "host_view", None)
-    if target_view is not None:
-        src.copyout(target_view(dst.ensure_allocated().memory)[: dst.nbytes])
-        return
-    dst.ensure_allocated().copyin(src.as_memoryview())
-
-
 class Prepared:
     """Items grouped into one batch per run of work on one driver."""
 
@@ -197,7 +184,7 @@ class Prepared:
         for driver, step in self.steps:
             if driver is None:
                 dst, src = [buffers[r.index] if isinstance(r, Slot) else r for r in step.refs]
-                copy_across(dst, src)
+                copy_buffer(dst, src)
             else:
                 event = driver.submit(step, patch)
         if event is not None:
