@@ -14,13 +14,13 @@ from math import ceil
 from tinycore.codegen.cost import (
     Work,
     lane_count,
-    loops_around,
     vector_cost,
     volume,
     works_of,
 )
 from tinycore.codegen.opt import Opt, OptOps
 from tinycore.codegen.options import CodegenOptions
+from tinycore.codegen.register_tile import BODY_LIMIT, LATENCY, Axis, register_tile
 from tinycore.codegen.view import View
 from tinycore.renderer.capabilities import Capabilities
 from tinycore.uop.node import UOp
@@ -28,9 +28,6 @@ from tinycore.uop.ops_table import Ops
 
 _LOAD, _REDUCE = Ops.LOAD, Ops.REDUCE
 _FOLD_COST = 10.0  # combining the lanes of one vector
-_LATENCY = 8  # independent accumulators that keep the adder busy
-_BODY_LIMIT = 96.0  # instructions in an unrolled loop body
-_TILE_LIMIT = 64  # accumulators that are tried
 _THREAD_WORK = 20_000.0  # instructions from which a second thread pays
 
 
@@ -152,78 +149,15 @@ class _Chooser:
     def choose_tile(self, main: Work) -> None:
         """Output axes unrolled so that what is loaded is used several times."""
         view, body = self.view, self.body(main)
+        if not any(w.access is not None and w.needs != main.needs for w in body):
+            return
         axes = [
-            a
+            Axis(a, view.sizes[a], self.lanes.get(a, 1))
             for a in range(view.outputs)
             if view.fixed[a] and main.around >> a & 1 and view.sizes[a] // self.lanes.get(a, 1) > 1
         ]
-        if not axes or not any(w.access is not None and w.needs != main.needs for w in body):
-            pairs: list[tuple[int, int]] = []
-        else:
-            pairs = [(a, b) for a in axes for b in axes if a < b] or [(axes[0], -1)]
         registers = self.capabilities.vector_registers
-        best = (self.tile_cost(body, -1, 1, -1, 1), 0, -1, 1, -1, 1)
-        for a, b in pairs:
-            for ta in self.tile_sizes(a):
-                for tb in self.tile_sizes(b):
-                    if not self.fits(body, a, ta, b, tb, registers):
-                        continue
-                    cost = self.tile_cost(body, a, ta, b, tb)
-                    choice = (cost, ta * tb, a, ta, b, tb)
-                    if choice < best:
-                        best = choice
-        _, _, a, ta, b, tb = best
-        for axis, size in ((a, ta), (b, tb)):
-            if axis >= 0 and size > 1:
-                self.upcast[axis] = size
-
-    def tile_sizes(self, axis: int) -> list[int]:
-        if axis < 0:
-            return [1]
-        most = self.view.sizes[axis] // self.lanes.get(axis, 1)
-        return [n for n in (1, 2, 3, 4, 5, 6, 7, 8) if n <= most]
-
-    def fits(self, body: list[Work], a: int, ta: int, b: int, tb: int, registers: int) -> bool:
-        """Whether accumulators and operands of the tile stay in registers."""
-        accumulators = kept_a = kept_b = 0
-        size = 0.0
-        for w in body:
-            na, nb = w.needs >> a & 1 if a >= 0 else 0, w.needs >> b & 1 if b >= 0 else 0
-            count = (ta if na else 1) * (tb if nb else 1)
-            size += self.unit(w) * count
-            if w.node.op is _REDUCE:
-                accumulators += count
-            elif w.node.op is _LOAD:
-                kept_a += ta if na and not nb else 0
-                kept_b += tb if nb and not na else 0
-        operands = min(kept_a, kept_b) if kept_a and kept_b else max(kept_a, kept_b)
-        if accumulators > _TILE_LIMIT or (ta * tb > 1 and size > _BODY_LIMIT):
-            return False
-        return accumulators + operands + 1 <= registers or ta * tb == 1
-
-    def tile_cost(self, body: list[Work], a: int, ta: int, b: int, tb: int) -> float:
-        """Instructions for one output, of loads and of arithmetic, which run side by side."""
-        loads = arithmetic = 0.0
-        for w in body:
-            count = 1
-            if a >= 0 and w.needs >> a & 1:
-                count *= ta
-            if b >= 0 and w.needs >> b & 1:
-                count *= tb
-            if w.access is not None:
-                loads += self.unit(w) * count
-            else:
-                arithmetic += self.unit(w) * count
-        waste = 1.0
-        for axis, size in ((a, ta), (b, tb)):
-            if axis >= 0:
-                tile = size * self.lanes.get(axis, 1)
-                n = self.view.sizes[axis]
-                waste *= ceil(n / tile) * tile / n
-        # too few accumulators wait for each other
-        idle = max(1.0, min(_LATENCY / (ta * tb), 2.0)) if ta * tb > 1 else 1.0
-        whole = max(loads, arithmetic * idle) + 0.25 * (loads + arithmetic)
-        return whole * waste / (ta * tb)
+        self.upcast = register_tile(body, self.unit, axes, registers)
 
     def choose_unroll(self, main: Work) -> None:
         """Short reductions are written out; a single accumulator becomes several."""
@@ -234,14 +168,14 @@ class _Chooser:
             count = view.sizes[axis]
             if not view.fixed[axis] or axis in self.lanes or count > 16:
                 continue
-            if size * count <= _BODY_LIMIT:
+            if size * count <= BODY_LIMIT:
                 self.unroll[axis] = count
                 size *= count
         accumulators = self.copies(main)
         for axis in self.unroll.values():
             accumulators *= axis
         left = [a for a in reversed(loops) if view.fixed[a] and a not in self.unroll]
-        if accumulators >= _LATENCY or not left:
+        if accumulators >= LATENCY or not left:
             return
         if self.widen(main, accumulators, size):
             return
@@ -249,7 +183,7 @@ class _Chooser:
         lanes = self.lanes.get(axis, 1)
         steps = view.sizes[axis] // lanes
         for more in (8, 4, 2):
-            if accumulators * more > 2 * _LATENCY or size * more > _BODY_LIMIT:
+            if accumulators * more > 2 * LATENCY or size * more > BODY_LIMIT:
                 continue
             if steps >= 2 * more and steps % more <= steps // (2 * more):
                 self.unroll[axis] = more
@@ -267,7 +201,7 @@ class _Chooser:
             for more in (16, 8, 4, 2):
                 registers = accumulators * more + 2
                 fits = registers <= self.capabilities.vector_registers
-                if more <= steps and fits and size * more <= _BODY_LIMIT:
+                if more <= steps and fits and size * more <= BODY_LIMIT:
                     self.upcast[axis] = self.upcast.get(axis, 1) * more
                     return accumulators * more >= 4
         return False
@@ -382,6 +316,3 @@ class _Chooser:
             return enough[0]
         most = max(turns, key=lambda a: turns[a], default=None)
         return most if most is not None and turns[most] >= self.options.threads else None
-
-
-__all__ = ["heuristic", "loops_around"]
