@@ -199,6 +199,8 @@ class Builder:
         src = list(p.src)
         if op in (Ops.INDEX, Ops.LOAD):
             return self.access(p, op, dtype, src)
+        if op is Ops.RANGE:
+            return UOp.range(self.build(src[0], WEAK), 7)
         if op is Ops.GEP:
             return self.lanes(p, dtype, src)
         if op is Ops.VECTORIZE:

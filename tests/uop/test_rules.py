@@ -47,7 +47,8 @@ def assignments(leaves: list[UOp], rng: random.Random) -> list[dict[UOp, Any]]:
             else:
                 lo, hi = bounds_of(leaf)
                 env[leaf] = lo if k == 0 else hi if k == 1 else rng.randint(lo, hi)
-        out.append(env)
+        if all(env[x] < value_of(x.src[0], env) for x in leaves if x.op is Ops.RANGE):
+            out.append(env)  # a counter is below its end; of an empty loop there is no value
     return out
 
 

@@ -67,7 +67,7 @@ def _rewrite_flagged(root: UOp, table: RuleTable, bit: int) -> UOp:
     visits = fired = 0
     while stack:
         n = stack[-1]
-        if n in waiting:
+        if waiting and n in waiting:
             r = waiting.pop(n)
             d = r if r._normal & bit else get(r)
             if d is None:
@@ -75,27 +75,37 @@ def _rewrite_flagged(root: UOp, table: RuleTable, bit: int) -> UOp:
             done[n] = d
             pop()
             continue
-        src = []
-        changed = False
-        ready = True
         for s in n.src:
-            if s._normal & bit:
-                src.append(s)
+            if not s._normal & bit:
+                waits = True
+                break
+        else:
+            waits = False
+        if waits:
+            src = []
+            ready = True
+            for s in n.src:
+                if s._normal & bit:
+                    src.append(s)
+                    continue
+                d = get(s)
+                if d is None:
+                    push(s)
+                    ready = False
+                else:
+                    src.append(d)
+            if not ready:
                 continue
-            d = get(s)
-            if d is None:
-                push(s)
-                ready = False
-            else:
-                src.append(d)
-                changed = True
-        if not ready:
-            continue
-        pop()
-        if n in done or n._normal & bit:
-            continue
+            pop()
+            if n in done:
+                continue
+            m = UOp(n.op, n.dtype, tuple(src), n.arg, n.tag)
+        else:
+            pop()
+            if n._normal & bit or n in done:
+                continue
+            m = n
         visits += 1
-        m = UOp(n.op, n.dtype, tuple(src), n.arg, n.tag) if changed else n
         while True:
             if m._normal & bit:
                 break

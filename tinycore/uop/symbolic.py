@@ -21,6 +21,7 @@ from tinycore.uop.rules.load import GATE_RULES, LOAD_RULES
 from tinycore.uop.rules.logic import LOGIC_RULES
 from tinycore.uop.rules.minmax import MINMAX_RULES
 from tinycore.uop.rules.mul import MUL_RULES
+from tinycore.uop.rules.terms import mark_sums
 from tinycore.uop.rules.vectors import VECTOR_RULES
 from tinycore.uop.rules.where import WHERE_RULES
 from tinycore.uop.validity import simplify_given
@@ -49,6 +50,7 @@ def _together() -> RuleTable:
 
 
 SYMBOLIC: RuleTable = _together()
+mark_sums(SYMBOLIC.flag())
 # API names: the tables that tools of this field combine with their own
 symbolic = SYMBOLIC
 sym = (SYMBOLIC + GATE_RULES).renamed("sym")

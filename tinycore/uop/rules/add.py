@@ -16,6 +16,7 @@ from tinycore.uop.pattern import Rule, UPat
 from tinycore.uop.rules.order import compare
 from tinycore.uop.rules.terms import (
     MOST_TERMS,
+    add_scaled,
     build,
     merge_divisions,
     split_term,
@@ -83,7 +84,11 @@ def _negative_zero(x: UOp, c: UOp) -> UOp | None:
 
 
 def _minus(u: UOp, x: UOp, y: UOp) -> UOp:
-    return UOp(_ADD, u.dtype, (x, UOp(_MUL, u.dtype, (y, weak(-1)))))
+    if _longer_than(x, MOST_TERMS) or _longer_than(y, MOST_TERMS):
+        return UOp(_ADD, u.dtype, (x, UOp(_MUL, u.dtype, (y, weak(-1)))))
+    terms, constant = terms_of(x)
+    constant += add_scaled(terms, y, -1)
+    return build(terms, constant)
 
 
 _x, _y, _c, _d = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("d")

@@ -23,9 +23,25 @@ MOST_TERMS = 128  # longer sums stay as they were written: sorting them costs ti
 Terms = dict[UOp, int]  # base -> coefficient, none of them 0
 
 
+_SMALL = {v: UOp(CONST, WEAK, (), v) for v in range(-32, 257)}
+_FLOORMOD_BIT = 1 << FLOORMOD
+_normal_bit = 0  # see `mark_sums`
+
+
 def weak(value: int) -> UOp:
     """The weak-integer constant `value`."""
-    return UOp(CONST, WEAK, (), value)
+    return _SMALL.get(value) or UOp(CONST, WEAK, (), value)
+
+
+def mark_sums(bit: int) -> None:
+    """Lets `build` set flag `bit`, that of a table with all rules on sums, on the sums it makes.
+
+    They are in its normal form where their bases are, so the driver need not visit them again.
+    """
+    global _normal_bit
+    _normal_bit = bit
+    for u in _SMALL.values():
+        u._normal |= bit
 
 
 def split_term(u: UOp) -> tuple[UOp, int]:
@@ -101,13 +117,38 @@ def build(terms: Terms, constant: int = 0) -> UOp:
         bases = list(terms)
     else:
         return weak(constant)
+    bit = _normal_bit
     out: UOp | None = None
     for b in bases:
         factor = terms[b]
-        term = b if factor == 1 else UOp(MUL, WEAK, (b, weak(factor)))
-        out = term if out is None else UOp(ADD, WEAK, (out, term))
+        if bit and (not b._normal & bit or _may_simplify(b)):
+            bit = 0
+        if factor == 1:
+            term = b
+        else:
+            term = UOp(MUL, WEAK, (b, weak(factor)))
+            term._normal |= bit
+        if out is None:
+            out = term
+        else:
+            out = UOp(ADD, WEAK, (out, term))
+            out._normal |= bit
     assert out is not None
-    return UOp(ADD, WEAK, (out, weak(constant))) if constant else out
+    if constant:
+        out = UOp(ADD, WEAK, (out, weak(constant)))
+        out._normal |= bit
+    return out
+
+
+def _may_simplify(b: UOp) -> bool:
+    """Whether a rule may fire on a sum because of its base `b`, though `b` is in normal form."""
+    op = b.op
+    if op is ADD or op is CONST or b.mask & _FLOORMOD_BIT:
+        return True
+    if op is MUL and b.src[1].op is CONST:
+        return True
+    lo, hi = b._bounds or bounds_of(b)
+    return bool(lo == hi)
 
 
 def sum_bounds(terms: Terms, constant: int = 0) -> tuple[int, int]:
