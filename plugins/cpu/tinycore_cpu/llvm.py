@@ -38,15 +38,14 @@ def _load() -> Any:
             f"the LLVM renderer needs llvmlite, which does not load here ({error}). "
             "Install it: pip install --force-reinstall llvmlite"
         ) from error
-    if _version(llvm) < (20,):
-        llvm.initialize()  # later versions do it themselves and raise when asked
+    if tuple(llvm.llvm_version_info) < (20,):
+        raise CompilerNotFoundError(
+            f"llvmlite {llvmlite_version()} is too old, its LLVM has typed pointers. "
+            "Upgrade it: pip install -U 'llvmlite>=0.45'"
+        )
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm
-
-
-def _version(llvm: Any) -> tuple[int, ...]:
-    return tuple(llvm.llvm_version_info)
 
 
 def llvmlite_version() -> str:
