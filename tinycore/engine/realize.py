@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
-from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE
+from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
 from tinycore.engine.batch import compile_calls, make_items, run_items
 from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import replace_realized, stale_readers, stores_below
@@ -46,7 +46,7 @@ def schedule_options() -> ScheduleOptions:
     """The options that the context variables ask for now."""
     # a capture plans all of its buffers together, at the end
     plan = not NO_MEMORY_PLANNER.value and capturing.get() is None
-    return ScheduleOptions(plan, bool(SCACHE.value))
+    return ScheduleOptions(plan, bool(SCACHE.value), SPEC.value)
 
 
 def _strip_reshape(u: UOp) -> UOp:

@@ -358,9 +358,7 @@ class _Cutter:
             return child, None
         known = self.uses.setdefault(child, {})
         before = known.get(use)
-        if before is None:
-            known[use] = scope
-        elif _more(scope.iterations, before.iterations):
+        if before is None or _more(scope.iterations, before.iterations):
             known[use] = scope
         return child, use
 

@@ -14,6 +14,8 @@ from tinycore.schedule.parameterise import parameterise
 from tinycore.uop.args import ParamArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.specs import KERNEL_GRAPH, LINEAR_SCHEDULE, TENSOR_GRAPH
+from tinycore.uop.verify import verify
 
 
 class Template(NamedTuple):
@@ -40,6 +42,7 @@ class ScheduleOptions(NamedTuple):
 
     plan_memory: bool = True
     use_cache: bool = True
+    spec: int = 1  # 1 verifies the tensor graph, 2 what every stage writes
 
 
 class ScheduleCache:
@@ -75,9 +78,17 @@ schedule_cache = ScheduleCache()
 
 
 def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template:
-    """Schedules parameterised graph `sink` from nothing."""
+    """Schedules parameterised graph `sink` from nothing.
+
+    Raises: ScheduleError; VerifyError for a graph that no rule of the IR allows.
+    """
+    if options.spec >= 1:
+        verify(sink, TENSOR_GRAPH, "parameterise")
     graph = cut_kernels(sink)
     unplanned = linear = order_kernels(graph)
+    if options.spec >= 2:
+        for kernel in dict.fromkeys([c.src[0] for c in linear.src if c.src[0].op is Ops.SINK]):
+            verify(kernel, KERNEL_GRAPH, "kernels")
     held = {p for slot, p in graph.params.items() if slot < inputs}
     held.update([o.src[0] if o.op is Ops.BUFFER_VIEW else o for o in graph.outputs])
     next_slot = 1 + max(
@@ -114,6 +125,8 @@ def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
         if options.use_cache:
             schedule_cache.put(key, template)
     linear, outputs = instantiate(template, buffers)
+    if options.spec >= 2 and not hit:
+        verify(linear, LINEAR_SCHEDULE, "memory")
     return Schedule(linear, outputs, var_vals, hit)
 
 

@@ -303,7 +303,7 @@ def _linear_calls(u: UOp) -> str | None:
 
 
 def _view(u: UOp) -> str | None:
-    # the size counts elements of the view, the offset elements of what it is a view of
+    # the size counts elements of the view, the offset bytes
     size, offset = u.arg
     base = u.src[0]
     held = shape_of(base)
@@ -311,7 +311,7 @@ def _view(u: UOp) -> str | None:
         return f"size {size}, offset {offset}"
     if held is None or not _whole(held):
         return None
-    needed = offset * base.dtype.itemsize + size * u.dtype.itemsize
+    needed = offset + size * u.dtype.itemsize
     room = _product(held) * base.dtype.itemsize
     return f"bytes up to {needed} of {room}" if needed > room else None
 
