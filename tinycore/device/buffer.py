@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinycore.device.pool import DEAD, MemoryPool, pool_of
+from tinycore.device.pool import DEAD, pool_of
 from tinycore.dtype import DType
 from tinycore.errors import ArgumentError, ArgumentTypeError, DeviceError, UnallocatedError
 
@@ -33,9 +33,9 @@ class Buffer:
     __slots__ = (
         "__weakref__",
         "_base",
+        "_driver",
         "_memory",
         "_owned",
-        "_pool",
         "_refs",
         "device",
         "dtype",
@@ -56,6 +56,7 @@ class Buffer:
         offset: int = 0,
         preallocate: bool = False,
     ) -> None:
+        self._owned = False  # first, for the finalizer of a buffer that was refused
         if not isinstance(size, int) or isinstance(size, bool):
             raise ArgumentTypeError(f"a buffer's size is an int, got {size!r}")
         if size < 0:
@@ -63,8 +64,7 @@ class Buffer:
         if not isinstance(dtype, DType) or dtype.kind in "vw":
             raise ArgumentTypeError(f"a buffer needs a dtype that has storage, got {dtype!r}")
         self._memory = None
-        self._owned = False
-        self._pool: MemoryPool | None = None
+        self._driver: Any = None
         self._refs = 0
         self.device = device
         self.size = size
@@ -88,7 +88,7 @@ class Buffer:
         # a finalizer: only the append is allowed here
         if self._owned:
             self._owned = False
-            DEAD.append((self._pool, self.device, self._memory, self.nbytes))  # type: ignore[arg-type]
+            DEAD.append((self._driver, self.device, self._memory, self.nbytes))
 
     # --- what it is
 
@@ -134,8 +134,7 @@ class Buffer:
                 raise DeviceError(f"{self!r} has memory already; deallocate it first")
             if self._base is not None:
                 return self._bind_view()
-            driver = _driver_of(self.device)
-            self._pool = pool = pool_of(driver)
+            self._driver = driver = _driver_of(self.device)
             if opaque is not None:
                 self._memory = opaque
                 return self
@@ -146,7 +145,7 @@ class Buffer:
                 self._memory = adopt(external_ptr, self.nbytes)
                 return self
             place = self.device.partition(":")[2]
-            self._memory = pool.allocate(self.device, self.nbytes, place)
+            self._memory = pool_of(driver).allocate(driver, self.device, self.nbytes, place)
             self._owned = True
         return self
 
@@ -169,8 +168,8 @@ class Buffer:
             memory, self._memory = self._memory, None
             owned, self._owned = self._owned, False
         if owned:
-            assert self._pool is not None
-            self._pool.release(self.device, memory, self.nbytes)
+            driver = self._driver
+            pool_of(driver).release(driver, self.device, memory, self.nbytes)
 
     @property
     def memory(self) -> Any:
@@ -183,8 +182,8 @@ class Buffer:
     @property
     def driver(self) -> Any:
         """The driver that gave the memory."""
-        pool = self.base._pool
-        return pool.driver if pool is not None else _driver_of(self.device)
+        found = self.base._driver
+        return found if found is not None else _driver_of(self.device)
 
     def view(self, size: int, dtype: DType, offset: int) -> Buffer:
         """`size` elements of `dtype` that start `offset` bytes into this buffer, same memory."""

@@ -18,41 +18,43 @@ from tinycore.errors import DeviceMemoryError
 KEEP_BYTES: Final = 256 << 20
 """A pool keeps at most this much freed memory beside as much as is in use."""
 
-DEAD: Final[deque[tuple[MemoryPool, str, Any, int]]] = deque()
-"""(pool, device, memory, nbytes) of buffers that are gone."""
+DEAD: Final[deque[tuple[Any, str, Any, int]]] = deque()
+"""(driver, device, memory, nbytes) of buffers that are gone."""
 
 
 def collect() -> None:
     """Takes back the memory of buffers that are gone. Safe from any thread, not from finalizers."""
     while DEAD:
         try:
-            pool, device, memory, nbytes = DEAD.popleft()
+            driver, device, memory, nbytes = DEAD.popleft()
         except IndexError:  # another thread took the last one
             return
-        pool.release(device, memory, nbytes)
+        pool_of(driver).release(driver, device, memory, nbytes)
 
 
 before_memory_is_read.append(collect)
 
 
 class MemoryPool:
-    """The freed memory of one driver, by size, for the next allocation of the same size."""
+    """The freed memory of one driver, by size, for the next allocation of the same size.
 
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
+    It holds no reference to the driver, whose lifetime it shares.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free: dict[int, list[Any]] = {}  # sizes in the order of their last use
         self._free_bytes = 0
         self._used_bytes = 0
 
-    def allocate(self, device: str, nbytes: int, place: str) -> Any:
+    def allocate(self, driver: Any, device: str, nbytes: int, place: str) -> Any:
         """Memory of `nbytes` bytes, counted for `device`.
 
         Raises: DeviceMemoryError, after everything kept for reuse was given back and it still did
         not fit. What was allocated before is untouched.
         """
         collect()
-        allocator = self.driver.allocator
+        allocator = driver.allocator
         alloc_at = getattr(allocator, "alloc_at", None)
         if alloc_at is not None:  # storage: no memory is used up
             return alloc_at(place, nbytes)
@@ -64,9 +66,9 @@ class MemoryPool:
         GlobalCounters.add_memory(device, nbytes)
         return memory
 
-    def release(self, device: str, memory: Any, nbytes: int) -> None:
+    def release(self, driver: Any, device: str, memory: Any, nbytes: int) -> None:
         """Takes memory back, for reuse or to be freed."""
-        allocator = self.driver.allocator
+        allocator = driver.allocator
         if hasattr(allocator, "alloc_at"):
             allocator.free(memory)
             return
@@ -86,14 +88,14 @@ class MemoryPool:
         for old in surplus:
             allocator.free(old)
 
-    def trim(self) -> None:
+    def trim(self, allocator: Any) -> None:
         """Frees everything that is kept for reuse."""
         with self._lock:
             kept = [memory for memories in self._free.values() for memory in memories]
             self._free.clear()
             self._free_bytes = 0
         for memory in kept:
-            self.driver.allocator.free(memory)
+            allocator.free(memory)
 
     def _reuse(self, nbytes: int) -> Any:
         with self._lock:
@@ -119,7 +121,7 @@ class MemoryPool:
         try:
             return allocator.alloc(nbytes)
         except MemoryError:
-            self.trim()
+            self.trim(allocator)
         try:
             return allocator.alloc(nbytes)
         except MemoryError as error:
@@ -140,5 +142,5 @@ def pool_of(driver: Any) -> MemoryPool:
         with _lock:
             found = _pools.get(driver)
             if found is None:
-                found = _pools[driver] = MemoryPool(driver)
+                found = _pools[driver] = MemoryPool()
     return found
