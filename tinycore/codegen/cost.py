@@ -29,7 +29,9 @@ _ALU_COST = {
     Ops.FLOORMOD: 24.0,
     Ops.THREEFRY: 120.0,
 }
-_GATHER, _SCATTER = 1.5, 2.0  # per lane, beside a vector access
+_GATHER, _SCATTER = 1.5, 2.0  # per lane; a vector access is 1 for all of them
+_FAR = 2.0  # times this where the lanes of one vector lie on different pages
+_PAGE = 4096
 
 
 class Work(NamedTuple):
@@ -127,4 +129,6 @@ def vector_cost(w: Work, axis: int, lanes: int) -> float:
         return w.cost / lanes
     if step == 0:  # the gate alone differs
         return w.cost * _GATHER
-    return _SCATTER if w.access.is_store else _GATHER
+    cost = _SCATTER if w.access.is_store else _GATHER
+    reach = lanes * abs(step) * w.access.dtype.itemsize if step is not None else 0
+    return cost * _FAR if reach > _PAGE * lanes // 2 else cost

@@ -262,7 +262,7 @@ class _Chooser:
         axes = list(range(view.outputs, len(view.axes)))
         own = {view.number[r] for r in main.node.src[1:]}
         first = [a for a in axes if a in own and gated >> a & 1]
-        if not first or self.lanes.keys() & own:
+        if not first or self.lanes.keys() & own or not self.upcast:
             return axes
         moved = iter(first + [a for a in axes if a in own and not gated >> a & 1])
         return [next(moved) if a in own else a for a in axes]
