@@ -134,7 +134,7 @@ class InvalidType:
 Invalid: Final = InvalidType()
 
 
-class dtypes:  # noqa: N801 - the user-level name of the namespace
+class dtypes:
     """The namespace of element types and the questions asked of them."""
 
     void: Final = DType("void", "v", 0, -1)
@@ -210,12 +210,12 @@ class dtypes:  # noqa: N801 - the user-level name of the namespace
 
     @staticmethod
     def min(x: DType) -> ConstType:
-        """Least value: -inf for floats."""
+        """Least value: -inf for floats that have infinities."""
         return _limits(x)[0]
 
     @staticmethod
     def max(x: DType) -> ConstType:
-        """Greatest value: inf for floats."""
+        """Greatest value: inf for floats that have infinities."""
         return _limits(x)[1]
 
     @staticmethod
@@ -264,10 +264,19 @@ def _sequence_dtype(items: list[Any] | tuple[Any, ...]) -> DType:
     return dtypes.default_float if best is None else best
 
 
+# greatest values of the formats that have nan but no infinity
+_NO_INFINITY: dict[str, float] = {
+    "fp8e4m3": 448.0,
+    "fp8e4m3fnuz": 240.0,
+    "fp8e5m2fnuz": 57344.0,
+}
+
+
 def _limits(x: DType) -> tuple[ConstType, ConstType]:
     x = x.scalar()
     if x.kind == "f":
-        return -math.inf, math.inf
+        top = _NO_INFINITY.get(x.name, math.inf)
+        return -top, top
     if x.kind == "b":
         return False, True
     if x.kind == "u":

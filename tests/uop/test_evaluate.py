@@ -141,6 +141,13 @@ def test_every_code_of_the_small_floats_decodes_and_encodes(dtype):
             )
 
 
+@pytest.mark.parametrize("dtype", dtypes.floats, ids=lambda d: d.name)
+def test_limits_of_floats_are_values_of_theirs(dtype):
+    for limit in (dtypes.min(dtype), dtypes.max(dtype)):
+        assert wrap(limit, dtype) == limit
+    assert all(not x > dtypes.max(dtype) for x in floats_of(dtype))
+
+
 def test_bfloat16_rounds_a_double_once():
     just_above_tie = 1.0 + 2.0**-8 + 2.0**-40  # by way of float32 this would be a tie, and go down
     assert wrap(just_above_tie, dtypes.bfloat16) == 1.0 + 2.0**-7

@@ -38,7 +38,7 @@ VERSION: Final = "1"
 MAX_NESTED_LOOPS: Final = 19  # CPython compiles no more than 20 nested blocks
 
 _SERIAL = Capabilities(
-    ops=ELEMENTWISE - {Ops.POW},
+    ops=ELEMENTWISE - {Ops.POW, Ops.THREEFRY},  # those two are of the tensor level
     vector_bytes=8,
     has_vectors=False,
 )
