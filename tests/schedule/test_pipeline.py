@@ -65,6 +65,32 @@ def test_matmul_with_epilogue_is_one_kernel(rng):
     np.testing.assert_allclose(got, a @ b + c, rtol=1e-5, atol=1e-6)
 
 
+def test_outer_product_is_not_stored_however_often_it_is_read(rng):
+    m = Memory()
+    a, b, c = rng.standard_normal((3, 16)).astype("f")
+    columns = [expand(buffer(m, x).reshape((16, 1)), (16, 16)) for x in (a, b)]
+    product = columns[0] * expand(buffer(m, c).reshape((1, 16)), (16, 16)) * columns[1]
+    windows = product._movement(Ops.UNFOLD, UnfoldArg(0, 8, 1, 1))  # a row is in up to eight
+    (got,), linear = compute(m, windows._reduce_axis(Ops.ADD, (1, 2)))
+    assert len(linear.src) == 1
+    sums = np.convolve(a * b, np.ones(8), "valid") * c.sum()
+    np.testing.assert_allclose(got.reshape(9), sums, rtol=1e-4, atol=1e-4)
+
+
+def test_costly_work_that_is_read_often_is_stored_even_where_it_is_spread(rng):
+    m = Memory()
+    a, b = rng.standard_normal((2, 16)).astype("f")
+    power = (
+        expand(buffer(m, a).reshape((16, 1)), (16, 16))
+        + expand(buffer(m, b).reshape((1, 16)), (16, 16))
+    ).alu(Ops.EXP2)
+    windows = power._movement(Ops.UNFOLD, UnfoldArg(0, 8, 1, 1))
+    (got,), linear = compute(m, windows._reduce_axis(Ops.ADD, (1, 2)))
+    assert len(linear.src) == 2
+    rows = np.exp2(a[:, None] + b).sum(1)
+    np.testing.assert_allclose(got.reshape(9), np.convolve(rows, np.ones(8), "valid"), rtol=1e-4)
+
+
 def test_softmax_is_three_kernels(rng):
     m = Memory()
     x = rng.standard_normal((4, 6)).astype("f")

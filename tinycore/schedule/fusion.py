@@ -34,18 +34,28 @@ _COSTLY_OPS = frozenset(
 _ELEMENTWISE = GroupOp.Elementwise
 _WRITE = 1.5  # a write also reads the line it falls into
 _MARGIN = 1.15  # a kernel more must pay for its launch
+_SPREAD = (
+    2  # cheap work on operands so much smaller than itself: they stay in the cache, it would not
+)
 MAX_KERNEL_OPS = 1024  # longer chains are cut so that no kernel is slow to compile
 
 
 class Cost(NamedTuple):
-    """What computing one element of a node from buffers takes."""
+    """What computing one element of a node from buffers takes, and how large those buffers are."""
 
     work: float
     loads: int
     ops: int
+    stored: int
 
 
-_LEAF, _FREE = Cost(0.0, 1, 0), Cost(0.0, 0, 0)
+_FREE = Cost(0.0, 0, 0, 0)
+
+
+def _leaf(u: UOp) -> Cost:
+    """The cost of reading `u` from a buffer."""
+    numel: Any = numel_of(shape_of(u) or ())
+    return Cost(0.0, 1, 0, numel if isinstance(numel, int) else 0)
 
 
 class Scope(NamedTuple):
@@ -64,15 +74,16 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
         if op is Ops.CONST or op is Ops.IOTA:
             out[u] = _FREE
         elif op in _ELEMENTWISE:
-            work, loads, ops = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 1
+            work, loads, ops, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 1, 0
             for s in u.src:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
+                stored += c.stored
             if ops > MAX_KERNEL_OPS:
                 cuts.add(u)
-                out[u] = _LEAF
+                out[u] = _leaf(u)
             else:
-                out[u] = Cost(work, loads, ops)
+                out[u] = Cost(work, loads, ops, stored)
         elif op in GroupOp.Movement or op is Ops.DETACH or op is Ops.CONTIGUOUS_BACKWARD:
             out[u] = out[u.src[0]]
         elif op is Ops.GATHER:
@@ -81,9 +92,10 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 sum([c.work for c in parts]) + _CHEAP,
                 sum([c.loads for c in parts]),
                 sum([c.ops for c in parts]) + 1,
+                sum([c.stored for c in parts]),
             )
         else:
-            out[u] = _LEAF
+            out[u] = _leaf(u)
     return out, cuts
 
 
@@ -93,6 +105,8 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
     assert shape is not None
     numel: Any = numel_of(shape)
     if not isinstance(numel, int):
+        return False
+    if cost.work < _COSTLY and numel > _SPREAD * cost.stored:
         return False
     times = 0.0
     for s in scopes:
