@@ -238,7 +238,7 @@ def flatten(l: Iterable[Iterable[T]]) -> list[T]:  # noqa: E741 - the name users
     return list(itertools.chain.from_iterable(l))
 
 
-def fully_flatten(l: Any) -> list[Any]:
+def fully_flatten(l: Any) -> list[Any]:  # noqa: E741 - the name users give
     """The items of nested sequences of any depth."""
     out: list[Any] = []
     stack = [l]

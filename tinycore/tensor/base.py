@@ -224,6 +224,8 @@ class TensorBase(Operators):
             if a.device != b.device:
                 a, b = same_device(op, a, b)
         else:
+            if op in _COMPARE and x.__class__ is int and not _holds(a.dtype, x):
+                return self._compared_beyond(op, x, reverse)
             b = self._fixed(x)
         if reverse:
             a, b = b, a
@@ -255,6 +257,12 @@ class TensorBase(Operators):
         out._origin = None
         _live[_ref(out, _forget)] = None
         return out
+
+    def _compared_beyond(self, op: Ops, x: int, reverse: bool) -> Self:
+        """The comparison with an integer that this dtype does not hold: one answer for all."""
+        answer = op is Ops.CMPNE or (op is Ops.CMPLT and (x > 0) != reverse)
+        u = self.uop
+        return self._wrap(UOp(Ops.CMPEQ if answer else Ops.CMPNE, _BOOL, (u, u)), False)
 
     def where(self, x: Any, y: Any) -> Self:
         """x where this is true or not zero, else y."""
@@ -420,6 +428,13 @@ def common_shape(op: Ops, *shapes: Any) -> tuple[Any, ...]:
         return broadcast_shape(*shapes)
     except ValueError as error:
         raise ShapeError(f"[{op.name.lower()}] {error}") from None
+
+
+def _holds(dtype: DType, x: int) -> bool:
+    if dtype.kind not in "iu":
+        return True
+    bits = dtype.itemsize * 8
+    return 0 <= x < 1 << bits if dtype.kind == "u" else -(1 << bits - 1) <= x < 1 << bits - 1
 
 
 def _either(a: bool | None, b: bool | None) -> bool | None:

@@ -8,6 +8,7 @@ from tinycore.uop.mixin.activation import Activation
 from tinycore.uop.mixin.elementwise import Elementwise
 from tinycore.uop.mixin.movement import Movement
 from tinycore.uop.mixin.reduce import Reduce
+from tinycore.uop.mixin.special import Special
 
 
 class Operators(Reduce):
@@ -16,4 +17,4 @@ class Operators(Reduce):
     __slots__ = ()
 
 
-__all__ = ["Activation", "Elementwise", "Movement", "Operators", "Reduce"]
+__all__ = ["Activation", "Elementwise", "Movement", "Operators", "Reduce", "Special"]

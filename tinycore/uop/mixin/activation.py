@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tinycore.uop.mixin.elementwise import Elementwise
+from tinycore.uop.mixin.special import Special
 from tinycore.uop.ops_table import Ops
 
 _LOG2E = 1 / math.log(2)
 
 
-class Activation(Elementwise):
+class Activation(Special):
     """Functions of one value, each applied to every element."""
 
     __slots__ = ()
@@ -73,8 +73,8 @@ class Activation(Elementwise):
         return gamma * self.elu(alpha)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
-        """self where not negative, else neg_slope * self."""
-        return (self < 0).where(neg_slope * self, self)
+        """self where positive, else neg_slope * self."""
+        return (self > 0).where(self, neg_slope * self)
 
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""

@@ -136,12 +136,12 @@ class Movement:
         if holes:
             rest = prod([s for i, s in enumerate(out) if i != holes[0]])
             have = prod(own)
-            if have.__class__ is int and rest.__class__ is int:
-                if rest == 0 or have % rest:
-                    raise ShapeError(
-                        f"[reshape] {own} has {have} elements, which the sizes {tuple(shape)} "
-                        f"do not divide"
-                    )
+            known = have.__class__ is int and rest.__class__ is int
+            if known and (rest == 0 or have % rest):
+                raise ShapeError(
+                    f"[reshape] {own} has {have} elements, which the sizes {tuple(shape)} "
+                    f"do not divide"
+                )
             out[holes[0]] = have // rest
         return tuple(out)
 
@@ -416,10 +416,7 @@ class Movement:
         for p, size in zip(parts, sizes, strict=True):
             if not (size.__class__ is int and size == 0):
                 wide = p._pad_zero((*before, (at, total - at - size), *after))
-                if out is None:
-                    out = wide
-                else:
-                    out = out._overlay(wide)
+                out = wide if out is None else out._overlay(wide)
             at = at + size
         return self if out is None else out
 
