@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.device.linear import I32, TARGET, Program
@@ -409,3 +411,31 @@ def test_rendering_is_the_same_every_time_and_names_every_instruction():
     for number, u in enumerate(p.order):
         if u.op in (Ops.LOAD, Ops.STORE, Ops.BARRIER, Ops.ADD, Ops.SUB, Ops.MUL):
             assert f"# %{number} {u.op.name} {u.dtype.name}" in text
+
+
+def test_as_many_nested_loops_as_python_can():
+    p = Program()
+    out = p.buffer(0, I32, 1)
+    loops = [p.loop(1) for _ in range(18)]
+    p.store(p.at(out, 0), p.const(5))
+    for i in reversed(loops):
+        p.end(i)
+    assert p.run(1)[0] == [5]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_an_interrupted_program_leaves_the_device_usable():
+    p = Program()
+    out = p.buffer(0, I32, 1)
+    i = p.loop(1 << 30)
+    p.store(p.at(out, 0), i)
+    p.end(i)
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            p.run(1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert copy_program(3, lambda p, i: i).run([1, 2, 3], 3)[1] == [1, 2, 3]
