@@ -116,6 +116,12 @@ def test_same_source_same_code() -> None:
     assert renderer.compiler.compile(source, "k") == renderer.compiler.compile(source, "k")
 
 
+def test_assembly_is_text() -> None:
+    renderer = real()
+    text = renderer.compiler.assembly(renderer.render(elementwise_add(64), "k"), "k")
+    assert "k:" in text and "ret" in text
+
+
 def test_version_key_holds_the_compiler_and_its_flags() -> None:
     renderer = real()
     assert isinstance(renderer.compiler, ClangCompiler)

@@ -75,9 +75,9 @@ def test_every_known_arch_compiles(arch: str) -> None:
 
 def test_wide_vectors_use_the_widest_registers() -> None:
     source = HOST.render(elementwise_add(64), "k")
-    text = LLVMCompiler(arch_of("x86-64-v4")).assembly(source)
+    text = LLVMCompiler(arch_of("x86-64-v4")).assembly(source, "k")
     assert "zmm" in text
-    text = LLVMCompiler(arch_of("x86-64-v3")).assembly(source)
+    text = LLVMCompiler(arch_of("x86-64-v3")).assembly(source, "k")
     assert "ymm" in text and "zmm" not in text
 
 
@@ -89,7 +89,7 @@ def test_no_multiplication_is_fused_unless_asked() -> None:
     a, out = p.param(F32, 16), p.param(F32, 16)
     x = p.load(a, 0, 16)
     p.store(out, 0, p.alu(Ops.ADD, p.alu(Ops.MUL, x, x), x))
-    text = LLVMCompiler(arch_of("x86-64-v4")).assembly(HOST.render(p.linear(), "k"))
+    text = LLVMCompiler(arch_of("x86-64-v4")).assembly(HOST.render(p.linear(), "k"), "k")
     assert "vmulps" in text and "fmadd" not in text
 
 

@@ -24,6 +24,10 @@ class Compiler:
         """The Binary whose entry point is `name`. Raises: CompileError naming the kernel."""
         raise NotImplementedError(f"{type(self).__name__} does not implement compile")
 
+    def assembly(self, source: str, name: str) -> str:
+        """The machine code of `source` as text, for people; empty where nothing can show it."""
+        return ""
+
 
 class SourceCompiler(Compiler):
     """The compiler of devices that take the text itself: its Binary holds the source."""

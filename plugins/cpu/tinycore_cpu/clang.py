@@ -112,6 +112,10 @@ class ClangCompiler(Compiler):
             code = path.read_bytes()
         return Binary("elf-rel", self.arch.abi, name, code)
 
+    def assembly(self, source: str, name: str) -> str:
+        flags = [flag for flag in self.flags if flag != "-c"]
+        return _run((*self.command, *flags, "-S", "-o", "-", "-"), source.encode(), name).decode()
+
     def _arch_flags(self) -> tuple[str, ...]:
         arch = self.arch
         if self.is_zig:

@@ -98,8 +98,7 @@ class LLVMCompiler(Compiler):
             module.close()
             return code
 
-    def assembly(self, source: str) -> str:
-        """The machine code of a module as text, for people."""
+    def assembly(self, source: str, name: str) -> str:
         with _lock:
             llvm = _load()
             machine = self._target_machine(llvm)
