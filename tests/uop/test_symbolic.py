@@ -1,4 +1,4 @@
-"""simplify and simplify_with: the same value everywhere, one normal form, and the forms we expect."""
+"""simplify: the same value everywhere, one normal form, and the forms we expect."""
 
 from __future__ import annotations
 

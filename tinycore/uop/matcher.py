@@ -298,6 +298,8 @@ def _test_value(at: _Branch, p: UPat, v: str, writer: _Writer) -> _Branch:
             at = at.then(
                 f"{v}.dtype in {writer.name_of('DTYPES', frozenset(p.dtypes), p.dtypes)}", True
             )
+    if p.valued:
+        at = at.then(f"{v}.arg is not {writer.name_of('INVALID', Invalid)}", True)
     if p.arg is not None:
         at = at.then(f"{v}.arg == {writer.literal(p.arg)}", True)
     return at

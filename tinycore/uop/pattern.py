@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 from tinycore.dtype import DType
 from tinycore.errors import PatternError
-from tinycore.uop.mixin.elementwise import Elementwise
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
 
@@ -25,7 +24,7 @@ from tinycore.uop.ops_table import GroupOp, Ops
 DTypePattern: TypeAlias = DType | Sequence[DType] | str | None
 
 
-class UPat(Elementwise):
+class UPat:
     """What a node must look like.
 
     `src` is a tuple (these sources in this order), a list (in any order), one pattern (every
@@ -122,27 +121,20 @@ class UPat(Elementwise):
             setattr(out, field, changes.get(field, getattr(self, field)))
         return out
 
-    # --- what operators need
-
-    def ufix(self, x: Any) -> UPat:
-        return x if isinstance(x, UPat) else UPat.const(None, x)
+    # --- operators
 
     def alu(self, op: Ops, *src: UPat) -> UPat:
+        """`op` of this and `src`, in any order where `op` is commutative."""
         operands = (self, *src)
         return UPat(op, src=list(operands) if op in GroupOp.Commutative else operands)
 
     def cast(self, dtype: DTypePattern = None) -> UPat:
+        """A CAST of this, to `dtype` if one is given."""
         return UPat(Ops.CAST, dtype, (self,))
 
-    def _binop(self, op: Ops, x: Any, reverse: bool) -> UPat:
-        a, b = (self.ufix(x), self) if reverse else (self, self.ufix(x))
-        return a.alu(op, b)
-
-    def __neg__(self) -> UPat:
-        return UPat(Ops.NEG, src=(self,))
-
     def where(self, x: Any, y: Any) -> UPat:
-        return self.alu(Ops.WHERE, self.ufix(x), self.ufix(y))
+        """A WHERE with this condition."""
+        return UPat(Ops.WHERE, src=(self, _pattern(x), _pattern(y)))
 
     def load(self, *src: UPat, **kwargs: Any) -> UPat:
         """A LOAD of this INDEX."""
@@ -155,6 +147,94 @@ class UPat(Elementwise):
     def index(self, *src: UPat, **kwargs: Any) -> UPat:
         """An INDEX of this buffer."""
         return UPat(Ops.INDEX, src=(self, *src), **kwargs)
+
+    def logical_not(self) -> UPat:
+        """The normal form of a negated bool."""
+        return self.alu(Ops.CMPNE, UPat.const("b", True))
+
+    def maximum(self, x: Any) -> UPat:
+        return self.alu(Ops.MAX, _pattern(x))
+
+    def ne(self, x: Any) -> UPat:
+        return self.alu(Ops.CMPNE, _pattern(x))
+
+    def eq(self, x: Any) -> UPat:
+        return self.alu(Ops.CMPEQ, _pattern(x))
+
+    def __neg__(self) -> UPat:
+        return UPat(Ops.NEG, src=(self,))
+
+    def __lt__(self, x: Any) -> UPat:
+        return self.alu(Ops.CMPLT, _pattern(x))
+
+    def __gt__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.CMPLT, self)
+
+    def __add__(self, x: Any) -> UPat:
+        return self.alu(Ops.ADD, _pattern(x))
+
+    def __radd__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.ADD, self)
+
+    def __sub__(self, x: Any) -> UPat:
+        return self.alu(Ops.SUB, _pattern(x))
+
+    def __rsub__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.SUB, self)
+
+    def __mul__(self, x: Any) -> UPat:
+        return self.alu(Ops.MUL, _pattern(x))
+
+    def __rmul__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.MUL, self)
+
+    def __floordiv__(self, x: Any) -> UPat:
+        return self.alu(Ops.FLOORDIV, _pattern(x))
+
+    def __rfloordiv__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.FLOORDIV, self)
+
+    def __mod__(self, x: Any) -> UPat:
+        return self.alu(Ops.FLOORMOD, _pattern(x))
+
+    def __rmod__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.FLOORMOD, self)
+
+    def __truediv__(self, x: Any) -> UPat:
+        return self.alu(Ops.FDIV, _pattern(x))
+
+    def __rtruediv__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.FDIV, self)
+
+    def __and__(self, x: Any) -> UPat:
+        return self.alu(Ops.AND, _pattern(x))
+
+    def __rand__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.AND, self)
+
+    def __or__(self, x: Any) -> UPat:
+        return self.alu(Ops.OR, _pattern(x))
+
+    def __ror__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.OR, self)
+
+    def __xor__(self, x: Any) -> UPat:
+        return self.alu(Ops.XOR, _pattern(x))
+
+    def __rxor__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.XOR, self)
+
+    def __lshift__(self, x: Any) -> UPat:
+        return self.alu(Ops.SHL, _pattern(x))
+
+    def __rlshift__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.SHL, self)
+
+    def __rshift__(self, x: Any) -> UPat:
+        return self.alu(Ops.SHR, _pattern(x))
+
+    def __rrshift__(self, x: Any) -> UPat:
+        return _pattern(x).alu(Ops.SHR, self)
 
     # --- taking apart
 
@@ -211,6 +291,10 @@ class UPat(Elementwise):
         for order in orders:
             for choice in itertools.product(*[list(p.variants(constants_right)) for p in order]):
                 yield self._copy(src=choice, unordered=False)
+
+
+def _pattern(x: Any) -> UPat:
+    return x if isinstance(x, UPat) else UPat.const(None, x)
 
 
 def _is_const(p: UPat) -> bool:
