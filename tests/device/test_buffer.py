@@ -27,6 +27,12 @@ from tinycore.uop.rounding import FP8_VALUES
 F32, I32, U8 = dtypes.float32, dtypes.int32, dtypes.uint8
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_of_earlier_tests():
+    """Memory in use is compared: what earlier tests left in cycles must be gone before."""
+    gc.collect()
+
+
 def filled(values: list[float], dtype=F32, device: str = "PYTHON") -> Buffer:
     data = np.array(values, dtype=dtype.name).tobytes()
     return Buffer(device, len(values), dtype, initial_value=data)

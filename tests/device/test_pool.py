@@ -21,6 +21,12 @@ from tinycore.target import Target
 U8 = dtypes.uint8
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_of_earlier_tests():
+    """Memory in use is compared: what earlier tests left in cycles must be gone before."""
+    gc.collect()
+
+
 class SmallAllocator:
     """A device with `room` bytes that records what it is asked for."""
 

@@ -16,6 +16,12 @@ from tinycore.uop.ops_table import Ops
 F32 = dtypes.float32
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_of_earlier_tests():
+    """Memory in use is compared: what earlier tests left in cycles must be gone before."""
+    gc.collect()
+
+
 def test_a_buffer_node_has_one_buffer():
     u = UOp.new_buffer("PYTHON", 8, F32)
     b = u.buffer

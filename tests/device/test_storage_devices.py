@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -26,6 +27,12 @@ from tinycore.renderer.binary import Binary
 from tinycore.target import Target
 
 F32, U8 = dtypes.float32, dtypes.uint8
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_of_earlier_tests():
+    """Memory in use is compared: what earlier tests left in cycles must be gone before."""
+    gc.collect()
 
 
 def on_disk(path: Path, size: int, dtype=U8) -> Buffer:
