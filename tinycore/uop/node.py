@@ -97,8 +97,12 @@ class UOp(Operators):
     ) -> UOp:
         if op is _CONST:
             value: Any = arg
-            if arg.__class__ is float and (arg == 0.0 or arg != arg):
-                value = ("bits", float_bits(arg))  # 0.0 == -0.0 and nan != nan would confuse keys
+            kind = dtype.kind
+            if arg.__class__ is float:
+                if arg == 0.0 or arg != arg or kind != "f":
+                    value = ("bits", float_bits(arg))  # 0.0 == -0.0, nan != nan
+            elif kind == "f" or (kind == "b") != (arg.__class__ is bool):
+                value = (arg.__class__, arg)  # 1 == True == 1.0: a wrong class is not the right one
             key = (op, dtype, src, value, tag)
         else:
             key = (op, dtype, src, arg, tag)

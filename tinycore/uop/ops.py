@@ -54,6 +54,8 @@ def sym_infer(x: UOp | int, var_vals: dict[str, int]) -> int:
     """
     if isinstance(x, int):
         return x
+    bound = {u: u.src[1] for u in x.toposort() if u.op is Ops.BIND}
+    x = x.substitute(bound)
     values: dict[UOp, Any] = {}
     for u in x.toposort():
         if u.op is Ops.CONST:
@@ -62,8 +64,6 @@ def sym_infer(x: UOp | int, var_vals: dict[str, int]) -> int:
             if u.arg.name not in var_vals:
                 raise KeyError(f"sym_infer: variable {u.arg.name!r} has no value")
             values[u] = var_vals[u.arg.name]
-        elif u.op is Ops.BIND:
-            values[u] = values[u.src[1]]
         else:
             sources = [s.dtype for s in u.src]
             values[u] = evaluate(u.op, u.dtype, [values[s] for s in u.src], sources)
