@@ -194,3 +194,38 @@ def test_bound_variables_must_agree():
     v = UOp.variable("n", 1, 8)
     with pytest.raises(JitError, match="bind mismatch"):
         f(Tensor(np.ones(4, dtype="f")), v.bind(2), v.bind(3))
+
+
+def test_a_tensor_made_from_a_list_may_be_written_between_replays() -> None:
+    total, rate = Tensor([0.0]).realize(), Tensor([1.0])  # rate is not realized by hand
+
+    @TinyJit
+    def step() -> Tensor:
+        return total.assign(total + rate).realize()
+
+    seen = []
+    for call in range(5):
+        if call == 3:
+            rate.assign(rate * 10).realize()
+        seen.append(step().item())
+    assert seen == [1.0, 2.0, 3.0, 13.0, 23.0]
+
+
+def test_an_input_that_the_step_writes():
+    @TinyJit
+    def step(state: Tensor, x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state.sum().realize()
+
+    one = Tensor(np.ones(4, dtype="f")).realize()
+    first, second = (
+        Tensor(np.zeros(4, dtype="f")).realize(),
+        Tensor(np.ones(4, dtype="f")).realize(),
+    )
+    for n in range(1, 5):
+        assert step(first, one).item() == 4 * n
+    before = second * 10
+    assert step(second, one).item() == 8
+    np.testing.assert_array_equal(before.numpy(), np.full(4, 10))
+    np.testing.assert_array_equal(first.numpy(), np.full(4, 4))
+    np.testing.assert_array_equal(second.numpy(), np.full(4, 2))

@@ -213,3 +213,19 @@ def test_work_that_is_not_to_be_counted():
     GlobalCounters.reset()
     (Tensor(array()).realize() * 2.5).realize(do_update_stats=False)
     assert GlobalCounters.kernel_count == 1  # the copy in
+
+
+def test_data_is_copied_to_the_device_once() -> None:
+    data = Tensor([1.0, 2.0, 3.0])
+    (data + 1).realize()
+    GlobalCounters.reset()
+    assert (data * 2).tolist() == [2.0, 4.0, 6.0]
+    assert GlobalCounters.kernel_count == 1
+
+
+def test_a_buffer_that_was_asked_for_is_computed_once() -> None:
+    squares = (Tensor([1.0, 2.0, 3.0]).realize() ** 2).contiguous()
+    (squares + 1).realize()
+    GlobalCounters.reset()
+    assert (squares * 2).tolist() == [2.0, 8.0, 18.0]
+    assert GlobalCounters.kernel_count == 1

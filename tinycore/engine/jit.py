@@ -34,6 +34,7 @@ from tinycore.uop.walk import toposort
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NESTED = (list, tuple, dict)
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -94,19 +95,27 @@ def _strip_reshape(u: UOp) -> UOp:
     return u
 
 
+@functools.cache
+def _position(i: int) -> str:
+    return f"argument {i}"
+
+
 def collect_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Inputs:
     """The tensors, plain values and bound variables among the arguments."""
     tensors: list[Any] = []
     specs: list[InputSpec] = []
     plain: dict[str, Any] = {}
     var_vals: dict[str, int] = {}
-    named = [(f"argument {i}", a) for i, a in enumerate(args)]
-    named += [(f"argument {k}", kwargs[k]) for k in sorted(kwargs)]
+    named = [(_position(i), a) for i, a in enumerate(args)]
+    if kwargs:
+        named += [(f"argument {k}", kwargs[k]) for k in sorted(kwargs)]
     for name, value in named:
-        for path, x in _leaves(value, name):
-            if _is_tensor(x):
+        leaves = _leaves(value, name) if isinstance(value, _NESTED) else ((name, value),)
+        for path, x in leaves:
+            u = getattr(x, "uop", None)
+            if u.__class__ is UOp:
                 tensors.append(x)
-                specs.append(InputSpec(path, x.shape, x.dtype, x.device))
+                specs.append(InputSpec(path, u.shape, u.dtype, x.device))
             elif isinstance(x, UOp) and x.op is Ops.BIND:
                 var, val = x.unbind()
                 if var_vals.setdefault(var.arg.name, val) != val:
@@ -181,12 +190,16 @@ class CapturedJit:
                     self.slot_views.append(r)
         self.slots = slots
         written = {base_of(call.src[1]) for call in linear.src}
-        self.state = {b: set[UOp]() for b in written if b in everything and b not in inner}
+        # what a replay overwrites that others may be reading: lasting buffers, and inputs
+        self.state = written - inner - set(slots)
+        self.written_inputs = [i for i, node in enumerate(input_nodes) if node in written]
         self.items: list[Item] = make_items(linear, slots)
         self._prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
 
     def check(self, inputs: _Inputs) -> None:
         """Raises: JitError naming the first argument that differs from the captured call."""
+        if inputs.specs == self.specs and inputs.plain == self.plain:
+            return
         if len(inputs.specs) != len(self.specs):
             raise JitError(
                 f"the captured call had {len(self.specs)} tensors among its arguments, this one "
@@ -213,22 +226,21 @@ class CapturedJit:
                 )
 
     def replay(self, inputs: _Inputs) -> Any:
-        """Runs the step on these inputs and returns what it returned, in new buffers."""
-        self.check(inputs)
-        self._settle_readers()
+        """Runs the step on these inputs, which were checked, and returns what it returned, in new
+        buffers."""
+        if self.state or self.written_inputs:
+            given = {_strip_reshape(inputs.tensors[i].uop) for i in self.written_inputs}
+            _settle_readers(self.state | given)
         values = {**self.var_vals, **inputs.var_vals}
-        key = tuple(sorted(values.items()))
+        key = tuple(sorted(values.items())) if values else ()
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= 64:
                 self._prepared.clear()
             prepared = self._prepared[key] = Prepared(self.items, values)
-        fresh = {
-            node: UOp.new_buffer(node.src[1].arg, node.arg, node.dtype)
-            for node in self.output_nodes
-        }
-        buffers: list[Buffer] = [_strip_reshape(t.uop).buffer for t in inputs.tensors]
-        buffers += [fresh[node].buffer.ensure_allocated() for node in self.output_nodes]
+        nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
+        nodes += [UOp.new_buffer(n.src[1].arg, n.arg, n.dtype) for n in self.output_nodes]
+        buffers: list[Buffer] = [n.buffer for n in nodes]
         for view in self.slot_views:
             whole = buffers[self.slots[view.src[0]]]
             size, offset = view.arg
@@ -238,8 +250,6 @@ class CapturedJit:
             run_items(self.items, values, patch, buffers)
         else:
             prepared.run(patch, buffers)
-        nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
-        nodes += [fresh[node] for node in self.output_nodes]
         spec = iter(self.outputs)
 
         def remake(x: Any) -> Any:
@@ -252,19 +262,20 @@ class CapturedJit:
 
         return _rebuild(self.ret, remake)
 
-    def _settle_readers(self) -> None:
-        """Realizes pending tensors that read state which the step is about to overwrite."""
-        pending = []
-        for t in live_tensors():
-            base = _strip_reshape(t.uop)
-            if base.op is not Ops.BUFFER and base.op is not Ops.BUFFER_VIEW:
-                pending.append(t)
-        if not pending:
-            return
-        stores = {b: {b} for b in self.state}  # no version has seen these writes
-        stale = set(stale_readers([t.uop for t in pending], stores))
-        if stale:
-            realize_tensors([t for t in pending if t.uop in stale])
+
+def _settle_readers(written: set[UOp]) -> None:
+    """Realizes pending tensors that read buffers which are about to be overwritten."""
+    pending = []
+    for t in live_tensors():
+        op = _strip_reshape(t.uop).op
+        if op is not Ops.BUFFER and op is not Ops.BUFFER_VIEW:
+            pending.append(t)
+    if not pending:
+        return
+    stores = {b: {b} for b in written}  # no version of them has seen these writes
+    stale = set(stale_readers([t.uop for t in pending], stores))
+    if stale:
+        realize_tensors([t for t in pending if t.uop in stale])
 
 
 class TinyJit(Generic[P, R]):
@@ -369,6 +380,8 @@ class _Was:
 
 def _make_plain(inputs: _Inputs) -> None:
     """Gives every input tensor a buffer of its own: pending ones are realized, views copied."""
+    if all([_strip_reshape(t.uop).op is Ops.BUFFER for t in inputs.tensors]):
+        return
     realize_tensors(inputs.tensors)
     views = []
     for t in inputs.tensors:

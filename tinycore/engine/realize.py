@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
@@ -73,6 +73,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
             bases[base] = None
     if not bases:
         return None
+    bases.update(dict.fromkeys(_kept(bases)))
     saved: dict[UOp, UOp] = {}
     while True:
         stores = stores_below(bases)
@@ -94,6 +95,22 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
         seconds = time.perf_counter() - start
         report_schedule(len(found.linear.src), seconds, found.hit, caller())
     return _Pending(found, listed, saved)
+
+
+_KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS
+
+
+def _kept(bases: Iterable[UOp]) -> list[UOp]:
+    """What has to be computed for `bases`, gets a buffer anyway and is what a tensor names.
+
+    It stays, so that data copied to a device is copied once, and so that a captured function reads
+    the tensor's buffer and not the copy's source.
+    """
+    named = {_strip_reshape(t.uop) for t in live_tensors()}
+    wanted = {u for u in named if 1 << u.op & _KEPT}
+    if not wanted:
+        return []
+    return [u for u in toposort(bases, lambda n: bool(n.mask & _KEPT)) if u in wanted]
 
 
 _VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW}
