@@ -616,7 +616,10 @@ class UOp(Operators):
 
     @property
     def buffer(self) -> Any:
-        """The storage of this BUFFER node. Raises: RuntimeError before `tinycore.device` is there."""
+        """The storage of this BUFFER node.
+
+        Raises: RuntimeError before `tinycore.device` was imported.
+        """
         return _buffer_hook(self)
 
     @property
