@@ -303,3 +303,11 @@ def test_bitcast_to_another_size_is_a_view():
     want = (np.array([1, 2, 3], dtype="f") + np.float32(0.5)).view(np.uint16)
     np.testing.assert_array_equal(got, want)
     assert len(linear.src) == 2
+
+
+def test_a_row_padded_from_no_elements():
+    m = Memory()
+    none = buffer(m, np.zeros((2, 3), "f"))._movement(Ops.SHRINK, ((0, 2), (0, 0)))
+    out = (none.alu(Ops.EXP2) * none)._movement(Ops.PAD, ((0, 0), (1, 1)))
+    (got,), _ = compute(m, out)
+    assert got.tolist() == [[0, 0], [0, 0]]

@@ -104,7 +104,7 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
     shape = shape_of(u)
     assert shape is not None
     numel: Any = numel_of(shape)
-    if not isinstance(numel, int):
+    if not isinstance(numel, int) or numel == 0:
         return False
     if cost.work < _COSTLY and numel > _SPREAD * cost.stored:
         return False
