@@ -7,7 +7,6 @@ types are registered with functions to and from a plain value.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -74,8 +73,8 @@ def register_arg_type(
     if to_plain is None or from_plain is None:
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
             fields, to_plain = cls._fields, tuple
-        elif dataclasses.is_dataclass(cls):
-            fields = tuple(f.name for f in dataclasses.fields(cls) if f.init)
+        elif hasattr(cls, "__dataclass_fields__"):  # the dataclasses module is slow to load
+            fields = tuple([name for name, f in cls.__dataclass_fields__.items() if f.init])
             to_plain = _fields_of(fields)
         else:
             raise SerialError(

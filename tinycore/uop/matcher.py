@@ -7,7 +7,7 @@ order of the table; the first that gives a node wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from tinycore.dtype import DType, Invalid
@@ -42,7 +42,7 @@ class RuleTable:
     remembered.
     """
 
-    __slots__ = ("_bit", "_sources", "bit", "by_op", "dispatch", "entries", "flags", "mask", "name")
+    __slots__ = ("_sources", "bit", "by_op", "dispatch", "entries", "flags", "mask", "name")
 
     def __init__(
         self,
@@ -54,23 +54,34 @@ class RuleTable:
     ) -> None:
         self._fill(name, tuple([(r, constants_right) for r in rules]), flags)
 
+    by_op: dict[Ops, list[tuple[Rule, bool]]]
+    mask: int
+    dispatch: list[RewriteFn | None]
+
     def _fill(self, name: str, entries: tuple[tuple[Rule, bool], ...], flags: bool) -> None:
         self.name, self.entries, self.flags = name, entries, flags
-        self.by_op: dict[Ops, list[tuple[Rule, bool]]] = {}
-        for entry in entries:
+        keeps = flags and not any(r.needs_ctx for r, _ in entries)
+        self.bit = -1 if keeps else 0  # -1: not drawn yet
+        self._sources: dict[Ops, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """`by_op`, `mask`, `dispatch`, made at first use: many tables are only added to others."""
+        if name not in ("by_op", "mask", "dispatch"):
+            raise AttributeError(f"RuleTable has no attribute {name!r}")
+        by_op: dict[Ops, list[tuple[Rule, bool]]] = {}
+        for entry in self.entries:
             ops: set[Ops] = set()
             for p in entry[0].pattern.alternatives or (entry[0].pattern,):
                 ops.update(_ALL_OPS if p.ops is None else p.ops)
             for op in sorted(ops):
-                self.by_op.setdefault(op, []).append(entry)
-        self.mask = 0
-        self.dispatch: list[RewriteFn | None] = [None] * _SIZE
-        for op in self.by_op:
-            self.mask |= 1 << op
-            self.dispatch[op] = self._at_first_use(op)
-        keeps = flags and not any(r.needs_ctx for r, _ in entries)
-        self.bit = -1 if keeps else 0  # -1: not drawn yet
-        self._sources: dict[Ops, str] = {}
+                by_op.setdefault(op, []).append(entry)
+        dispatch: list[RewriteFn | None] = [None] * _SIZE
+        mask = 0
+        for op in by_op:
+            mask |= 1 << op
+            dispatch[op] = self._at_first_use(op)
+        self.by_op, self.dispatch, self.mask = by_op, dispatch, mask
+        return getattr(self, name)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -81,18 +92,16 @@ class RuleTable:
         """(pattern, replacement) of every rule."""
         return [(r.pattern, r.replacement) for r, _ in self.entries]
 
-    def __add__(self, other: RuleTable) -> RuleTable:
+    @staticmethod
+    def together(name: str, tables: Sequence[RuleTable]) -> RuleTable:
+        """One table with the rules of all `tables`, in their order."""
         out = RuleTable.__new__(RuleTable)
-        out._fill(
-            f"{self.name}+{other.name}", self.entries + other.entries, self.flags and other.flags
-        )
+        entries = [e for t in tables for e in t.entries]
+        out._fill(name, tuple(entries), all(t.flags for t in tables))
         return out
 
-    def renamed(self, name: str) -> RuleTable:
-        """This table under another name."""
-        out = RuleTable.__new__(RuleTable)
-        out._fill(name, self.entries, self.flags)
-        return out
+    def __add__(self, other: RuleTable) -> RuleTable:
+        return RuleTable.together(f"{self.name}+{other.name}", (self, other))
 
     def __repr__(self) -> str:
         return f"RuleTable({self.name!r}, {len(self.entries)} rules)"

@@ -10,7 +10,6 @@ nodes that the replacement wants. A name used twice must be the same node both t
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -346,6 +345,8 @@ def _params(rule: str, fn: Callable[..., Any]) -> tuple[str, ...]:
     code = getattr(fn, "__code__", None)  # reading the code object is far cheaper than a signature
     if code is not None and not code.co_kwonlyargcount and not code.co_flags & 0x0C:
         return tuple(code.co_varnames[: code.co_argcount - len(fn.__defaults__ or ())])
+    import inspect  # slow to load, and hardly any rule needs it
+
     try:
         found = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as e:

@@ -42,18 +42,11 @@ TOPICS: tuple[RuleTable, ...] = (
 )
 
 
-def _together() -> RuleTable:
-    out = TOPICS[0]
-    for table in TOPICS[1:]:
-        out = out + table
-    return out.renamed("symbolic")
-
-
-SYMBOLIC: RuleTable = _together()
+SYMBOLIC: RuleTable = RuleTable.together("symbolic", TOPICS)
 mark_sums(SYMBOLIC.flag())
 # API names: the tables that tools of this field combine with their own
 symbolic = SYMBOLIC
-sym = (SYMBOLIC + GATE_RULES).renamed("sym")
+sym = RuleTable.together("sym", (SYMBOLIC, GATE_RULES))
 
 
 def simplify(u: UOp) -> UOp:
