@@ -58,6 +58,21 @@ def test_part_of_a_launch(renderer: Any) -> None:
     np.testing.assert_array_equal(out, want)
 
 
+def test_the_loop_after_many_values_has_a_name_of_its_own(renderer: Any) -> None:
+    for values in (*range(6, 9), *range(12, 17), *range(28, 33), *range(58, 66)):
+        p = Program()
+        out = p.param(F32, 4)
+        value = p.load(out, 0)
+        for _ in range(values):  # C names values by number; int8 to int64 have such names, too
+            value = p.alu(Ops.ADD, value, p.const(1.0, F32))
+        loop = p.range(4, 0)
+        p.store(out, p.alu(Ops.SUB, p.const(3), loop), value)
+        p.end(loop)
+        got = np.zeros(4, np.float32)
+        run_arrays(renderer, p.linear(), [got])
+        np.testing.assert_array_equal(got, np.full(4, values, np.float32))
+
+
 @pytest.mark.parametrize("dtype", [I32, I64], ids=lambda d: d.name)
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_loop_of_unknown_length(renderer: Any, dtype: Any, n: int) -> None:

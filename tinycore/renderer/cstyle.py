@@ -236,7 +236,7 @@ class CWriter:
     def on_range(self, u: UOp) -> None:
         t, end = self.type_of(u.dtype), self.operand(u.src[0])
         self.count += 1
-        name, first = f"i{self.count}", "0"
+        name, first = f"n{self.count}", "0"
         if u.arg.kind is AxisType.THREAD:
             first = f"({t})lo"
             if u.src[0].op is _CONST:
