@@ -22,13 +22,16 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
 
+_NEW_AXIS, _GAP = -1, -2  # a gap is an Ellipsis that stands for no axis
+
+
 class _Plan(NamedTuple):
     """An index taken apart: per source axis a slice or a picker, and where new axes go."""
 
     slices: list[tuple[Any, Any, int]]  # start, stop, step of every axis
     collapsed: list[bool]  # axes indexed by an int: they go away
     pickers: list[Any]  # a Tensor of positions, or None
-    layout: list[int]  # source axis, or -1 for a new axis, in order of the result
+    layout: list[int]  # source axis, or one of the two below, in order of the result
 
 
 class Indexing(Random):
@@ -54,15 +57,16 @@ class Indexing(Random):
         shape = x.shape  # every source axis is still there, int-indexed ones with size 1
         final: list[Any] = []
         for axis in plan.layout:
-            if axis < 0:
+            if axis == _NEW_AXIS:
                 final.append(1)
-            elif not plan.collapsed[axis]:
+            elif axis >= 0 and not plan.collapsed[axis]:
                 final.append(shape[axis])
         x = x.reshape(tuple(final))
         if not any(p is not None for p in plan.pickers):
             return x, None
         # pickers by axis of x
-        kept = [a for a in plan.layout if a < 0 or not plan.collapsed[a]]
+        stays = [a == _NEW_AXIS or (a >= 0 and not plan.collapsed[a]) for a in plan.layout]
+        kept = [a for a, stay in zip(plan.layout, stays, strict=True) if stay]
         pickers = [None if a < 0 else plan.pickers[a] for a in kept]
         # ints between tensor indices count as tensor indices for where the result's axes go
         advanced = [
@@ -71,7 +75,7 @@ class Indexing(Random):
             if a >= 0 and (plan.pickers[a] is not None or plan.collapsed[a])
         ]
         together = advanced[-1] - advanced[0] + 1 == len(advanced)
-        first = sum([a < 0 or not plan.collapsed[a] for a in plan.layout[: advanced[0]]])
+        first = sum(stays[: advanced[0]])
         return x, x._pick(pickers, first if together else 0)
 
     def _sliced(self, plan: _Plan) -> Self:
@@ -113,14 +117,15 @@ class Indexing(Random):
         if len(dots) > 1:
             raise IndexingError("[getitem] an index may hold one Ellipsis")
         at = dots[0] if dots else len(parts)
-        parts[at : at + len(dots)] = [slice(None)] * (ndim - used)
+        whole: list[Any] = [slice(None)] * (ndim - used)
+        parts[at : at + len(dots)] = whole or [Ellipsis] * len(dots)
         slices: list[tuple[Any, Any, int]] = []
         collapsed: list[bool] = []
         pickers: list[Any] = []
         layout: list[int] = []
         for p in parts:
-            if p is None:
-                layout.append(-1)
+            if p is None or p is Ellipsis:
+                layout.append(_NEW_AXIS if p is None else _GAP)
                 continue
             axis = len(slices)
             size = shape[axis]
