@@ -21,7 +21,6 @@ from tinycore.uop.mixin.movement import axis_of
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
-
 _NEW_AXIS, _GAP = -1, -2  # a gap is an Ellipsis that stands for no axis
 
 
