@@ -45,8 +45,15 @@ class _Scope:
         buffers: Mapping[int, np.ndarray],
         variables: Mapping[str, int],
         ranges: dict[UOp, int],
+        outer: _Scope | None = None,
     ) -> None:
         self.buffers, self.variables, self.ranges = buffers, variables, ranges
+        self.outer = outer
+        self.inside: dict[UOp, bool] = {}
+        if outer is not None:
+            self.own = ranges.keys() - outer.ranges.keys()
+            self.inside = outer.inside_of.setdefault(frozenset(self.own), {})
+        self.inside_of: dict[frozenset[UOp], dict[UOp, bool]] = {}
         self.memo: dict[UOp, Any] = {}
 
     def place(self, index: UOp) -> tuple[int, int, bool]:
@@ -79,6 +86,12 @@ class _Scope:
 
     def value(self, u: UOp) -> Any:
         if u not in self.memo:
+            outer = self.outer
+            if outer is not None:
+                if u not in self.inside:
+                    self.inside[u] = not self.own.isdisjoint(u.toposort())
+                if not self.inside[u]:
+                    return outer.value(u)
             self.memo[u] = self.fresh(u)
         return self.memo[u]
 
@@ -113,7 +126,7 @@ class _Scope:
         for values in itertools.product(*[range(_end(r)) for r in ranges]):
             scope = dict(self.ranges)
             scope.update(zip(ranges, values, strict=True))
-            value = _Scope(self.buffers, self.variables, scope).value(u.src[0])
+            value = _Scope(self.buffers, self.variables, scope, self).value(u.src[0])
             total = value if total is None else evaluate(u.arg, u.dtype, [total, value])
         return total
 

@@ -7,14 +7,16 @@ What is not a sum stays an atom: RANGE, DEFINE_VAR, a quotient, a value read fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import gcd
+from typing import TypeVar
 
 from tinycore.dtype import dtypes
 from tinycore.uop.bounds import bounds_of
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
+V = TypeVar("V")
 _WEAK = dtypes.weakint
 _CONST, _ADD, _SUB, _MUL, _NEG = Ops.CONST, Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG
 _FLOORDIV, _FLOORMOD, _RANGE, _MAX = Ops.FLOORDIV, Ops.FLOORMOD, Ops.RANGE, Ops.MAX
@@ -95,6 +97,7 @@ class Affine:
         self.rank: dict[UOp, int] = rank if rank is not None else {}
         self._memo: dict[UOp, Form] = {}
         self._keys: dict[UOp, tuple[int, int]] = {}
+        self._depths: dict[UOp, int] = {}
 
     # --- forms
 
@@ -239,15 +242,18 @@ class Affine:
         return found
 
     def depth(self, atom: UOp) -> int:
-        """Depth of the innermost loop that `atom` needs; 0 when it needs none."""
-        rank = self.rank
-        if atom.op is _RANGE:
-            return rank.get(atom, 0)
-        if not atom.mask & _RANGE_BIT:
+        """Depth of the innermost loop that `atom` needs; -1 when it needs none."""
+        return settled(atom, self._depths, self._depth_of)
+
+    def _depth_of(self, u: UOp) -> int:
+        if u.op is _RANGE:
+            return self.rank.get(u, 0)
+        if not u.mask & _RANGE_BIT:
             return -1
-        return max(
-            (rank.get(r, 0) for r in atom.toposort(_has_range) if r.op is _RANGE), default=-1
-        )
+        if u.dtype.kind != "w":  # a value that is used as an index: anywhere below
+            ranges = [r for r in u.toposort(_has_range) if r.op is _RANGE]
+            return max([self.rank.get(r, 0) for r in ranges])
+        return max([self._depths[s] for s in u.src])
 
     def ordered(self, a: Form) -> list[tuple[UOp, int]]:
         """The terms of `a` in the order in which they are added up."""
@@ -266,6 +272,30 @@ class Affine:
         if out is None:
             return weak_const(a.const)
         return UOp(_ADD, _WEAK, (out, weak_const(a.const))) if a.const else out
+
+
+def settled(root: UOp, memo: dict[UOp, V], rule: Callable[[UOp], V]) -> V:
+    """`memo[root]`, after `rule` was asked for what is below and not in `memo` yet, sources first.
+
+    Values that index arithmetic reads are asked for, but what is below them is not.
+    """
+    found = memo.get(root)
+    if found is not None:
+        return found
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in memo:
+            stack.pop()
+            continue
+        if u.dtype.kind == "w":
+            missing = [s for s in u.src if s not in memo]
+            if missing:
+                stack.extend(missing)
+                continue
+        memo[u] = rule(u)
+        stack.pop()
+    return memo[root]
 
 
 def _has_range(u: UOp) -> bool:

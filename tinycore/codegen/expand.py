@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tinycore.codegen.affine import Affine, Form, add_forms, scale_form
+from tinycore.codegen.affine import Affine, Form, add_forms, scale_form, settled
 from tinycore.codegen.lower_index_dtype import IndexLowering, splat
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import CompileError
@@ -94,6 +94,7 @@ class _Expander:
         self.lanes = {r: r for r in ranges if r.arg.kind is _VECTOR}  # atom -> its VECTOR range
         self.value: dict[UOp, Table] = {}
         self.index: dict[UOp, IndexTable] = {}
+        self._inside: dict[UOp, tuple[bool, UOp | None]] = {}
         self._maps: dict[tuple[int, int], list[int]] = {}
         self._lowered: dict[tuple[UOp, int], Table] = {}
 
@@ -248,12 +249,7 @@ class _Expander:
         """Whether an unrolled axis is inside of an atom of `form`."""
         if not self.bit:
             return False
-        for atom in form.terms:
-            if atom.op is not _RANGE and atom.src:
-                for u in atom.toposort(_has_range):
-                    if u in self.bit:
-                        return True
-        return False
+        return any(a.op is not _RANGE and self.inside(a)[0] for a in form.terms)
 
     def noted(self, table: IndexTable) -> IndexTable:
         """The table, with the atoms that differ between lanes entered into `lanes`."""
@@ -261,17 +257,23 @@ class _Expander:
             for form in table.forms:
                 for atom in form.terms:
                     if atom.op is not _RANGE and atom not in self.lanes:
-                        lane = self.lane_inside(atom)
+                        lane = self.inside(atom)[1]
                         if lane is not None:
                             self.lanes[atom] = lane
         return table
 
-    def lane_inside(self, atom: UOp) -> UOp | None:
-        for u in atom.toposort(lambda n: n.dtype.scalar() is _WEAK):
-            lane = self.lanes.get(u)
-            if lane is not None:
-                return lane
-        return None
+    def inside(self, atom: UOp) -> tuple[bool, UOp | None]:
+        """(whether an unrolled axis is in `atom`, the VECTOR range that is)."""
+        return settled(atom, self._inside, self._inside_of)
+
+    def _inside_of(self, u: UOp) -> tuple[bool, UOp | None]:
+        unrolled, lane = u in self.bit, self.lanes.get(u)
+        if u.op is not _RANGE:
+            for s in u.src:
+                if s.dtype.scalar() is _WEAK:
+                    below = self._inside[s]
+                    unrolled, lane = unrolled or below[0], lane or below[1]
+        return unrolled, lane
 
     def weak_atom(self, u: UOp) -> IndexTable:
         """An index that is no sum: WHERE, MAX, bit operations, a value read from memory."""
@@ -694,10 +696,6 @@ class _Expander:
 
 def _spread_over(entries: list[Any], ex: _Expander, mask: int, own: int) -> list[Any]:
     return entries if mask == own else [entries[i] for i in ex.select(mask, own)]
-
-
-def _has_range(u: UOp) -> bool:
-    return bool(u.mask >> Ops.RANGE & 1)
 
 
 def constant(u: UOp) -> Any:

@@ -28,6 +28,7 @@ from tinycore.uop.ops_table import Ops
 
 _LOAD, _REDUCE = Ops.LOAD, Ops.REDUCE
 _FOLD_COST = 10.0  # combining the lanes of one vector
+_WORTH = 0.05  # part of the work along a vector axis that it saves at least
 _THREAD_WORK = 20_000.0  # instructions from which a second thread pays
 
 
@@ -63,10 +64,12 @@ class _Chooser:
         self.view, self.capabilities, self.options = view, capabilities, options
         self.works = works_of(view, capabilities)
         self.lanes: dict[int, int] = {}  # vector axis -> lanes
+        self.work = 0.0  # instructions of the whole kernel
         self.upcast: dict[int, int] = {}
         self.unroll: dict[int, int] = {}
 
     def run(self) -> tuple[Opt, ...]:
+        self.work = sum([w.cost * volume(self.view, w.around) for w in self.works])
         if self.capabilities.has_vectors:
             self.choose_vectors()
         main = self.main_reduce()
@@ -80,48 +83,53 @@ class _Chooser:
     # --- lanes
 
     def choose_vectors(self) -> None:
-        """The axis whose lanes save most; then others that no value shares with it."""
+        """The vector axes that save most. No value may depend on two of them, so a kernel of
+        several phases has one for each, and what each saves adds up.
+        """
         view = self.view
-        best = self.total()
-        taken = 0
-        while True:
-            found: tuple[float, int, int] | None = None
-            for axis, fixed in enumerate(view.fixed):
-                if not fixed or view.sizes[axis] < 2 or axis in self.lanes:
-                    continue
-                if taken and any(w.needs >> axis & 1 and w.needs & taken for w in self.works):
-                    continue
-                lanes = lane_count(view, self.works, axis, self.capabilities)
-                while lanes > 1:
-                    cost = self.total(axis, lanes)
-                    if cost < best * 0.95 and (found is None or cost < found[0]):
-                        found = (cost, axis, lanes)
-                    lanes //= 2
-            if found is None:
-                return
-            best = found[0]
-            self.lanes[found[1]] = found[2]
-            taken |= 1 << found[1]
+        turns = [volume(view, w.around) for w in self.works]
+        candidates: list[tuple[float, int, int, int]] = []  # saved, axis, lanes, axes it excludes
+        for axis, fixed in enumerate(view.fixed):
+            if not fixed or view.sizes[axis] < 2:
+                continue
+            meets, own = 0, 0.0
+            for w, times in zip(self.works, turns, strict=True):
+                if w.needs >> axis & 1:
+                    meets |= w.needs
+                    own += w.cost * times
+            lanes = lane_count(view, self.works, axis, self.capabilities)
+            counts = [lanes >> i for i in range(lanes.bit_length() - 1)]
+            saved, n = max([(self.saved(axis, n, turns), n) for n in counts], default=(0.0, 1))
+            if saved > _WORTH * own:
+                candidates.append((saved, axis, n, meets))
+        candidates.sort(key=lambda c: (-c[0], c[1]))
+        best = 0.0
+        for first in candidates:
+            total, chosen, taken = 0.0, {}, 0
+            for c in (first, *candidates):
+                saved, axis, n, meets = c
+                if not taken & meets:
+                    total += saved
+                    chosen[axis] = n
+                    taken |= 1 << axis
+            if total > best:
+                best, self.lanes = total, chosen
+        self.work -= best
 
-    def total(self, axis: int = -1, lanes: int = 1) -> float:
-        """Instructions of the kernel with the vector axes chosen so far and perhaps `axis`."""
-        chosen = dict(self.lanes)
-        if axis >= 0:
-            chosen[axis] = lanes
+    def saved(self, axis: int, lanes: int, turns: list[int]) -> float:
+        """Instructions that `lanes` lanes along `axis` save."""
         view = self.view
+        size = view.sizes[axis]
+        # the rest of a reduce axis is done one by one
+        rest = size // lanes + (size % lanes) * 1.5
+        steps = rest if view.is_reduce(axis) else ceil(size / lanes)
+        share = steps * lanes / size
         out = 0.0
-        for w in self.works:
-            cost = w.cost
-            for a, n in chosen.items():
-                if w.needs >> a & 1:
-                    size = view.sizes[a]
-                    # the rest of a reduce axis is done one by one
-                    rest = size // n + (size % n) * 1.5
-                    turns = rest if view.is_reduce(a) else ceil(size / n)
-                    cost = vector_cost(w, a, n) * turns * n / size
-                    if view.is_reduce(a) and w.node.op is _REDUCE:
-                        out += _FOLD_COST * volume(view, view.needs[w.node])
-            out += cost * volume(view, w.around)
+        for w, n in zip(self.works, turns, strict=True):
+            if w.needs >> axis & 1:
+                out += (w.cost - vector_cost(w, axis, lanes) * share) * n
+                if view.is_reduce(axis) and w.node.op is _REDUCE:
+                    out -= _FOLD_COST * volume(view, view.needs[w.node])
         return out
 
     # --- registers
@@ -304,7 +312,7 @@ class _Chooser:
         view = self.view
         if not self.capabilities.has_threads or self.options.threads < 2:
             return None
-        if self.total() < _THREAD_WORK:
+        if self.work < _THREAD_WORK:
             return None
         turns = {
             a: ceil(view.sizes[a] / (self.lanes.get(a, 1) * self.upcast.get(a, 1)))

@@ -12,7 +12,7 @@ addresses need no extension; values computed from an index still take 32 bits wh
 
 from __future__ import annotations
 
-from tinycore.codegen.affine import Affine, Form
+from tinycore.codegen.affine import Affine, Form, settled
 from tinycore.dtype import DType, dtypes
 from tinycore.uop.bounds import bounds_of
 from tinycore.uop.node import UOp
@@ -38,7 +38,7 @@ class IndexLowering:
     def __init__(self, affine: Affine, index_bits: int) -> None:
         self.affine = affine
         self.bits = 64 if index_bits > 32 else 32
-        self._typed: dict[tuple[UOp, int, int], UOp] = {}
+        self._typed: dict[tuple[int, UOp | None], dict[UOp, UOp]] = {}
         self._sums: dict[tuple[int, int], tuple[dict[UOp, int], UOp | None]] = {}
         self._needs: dict[UOp, int] = {}
 
@@ -57,15 +57,15 @@ class IndexLowering:
     def _atom_width(self, atom: UOp) -> int:
         if atom.op in _LEAVES:
             return 32
-        found = self._needs.get(atom)
-        if found is None:
-            found = 32
-            for u in atom.toposort(_is_weak):
-                lo, hi = bounds_of(u)
-                if lo < -_LIMIT - 1 or hi > _LIMIT:
-                    found = 64
-            self._needs[atom] = found
-        return found
+        return settled(atom, self._needs, self._needed_width)
+
+    def _needed_width(self, u: UOp) -> int:
+        if u.dtype.scalar() is not _WEAK:
+            return 32
+        lo, hi = bounds_of(u)
+        if lo < -_LIMIT - 1 or hi > _LIMIT:
+            return 64
+        return 32 if u.op in _LEAVES else max([self._needs[s] for s in u.src])
 
     # --- sums
 
@@ -118,15 +118,10 @@ class IndexLowering:
     def typed(self, atom: UOp, bits: int, lane: UOp | None = None) -> UOp:
         """The instruction that computes `atom`, as a vector where `lane` is given."""
         lanes = 1 if lane is None else lane.src[0].arg
-        key = (atom, bits, lanes)
-        found = self._typed.get(key)
-        if found is None:
-            width = max(bits, self._atom_width(atom))
-            memo: dict[UOp, UOp] = {}
-            for u in atom.toposort(_is_weak):
-                memo[u] = self._node(u, memo, width, lane, lanes)
-            found = self._typed[key] = _cast(memo[atom], _INT64 if bits == 64 else _INT32)
-        return found
+        width = max(bits, self._atom_width(atom))
+        memo = self._typed.setdefault((width, lane), {})
+        found = settled(atom, memo, lambda u: self._node(u, memo, width, lane, lanes))
+        return _cast(found, _INT64 if bits == 64 else _INT32)
 
     def leaf(self, u: UOp) -> UOp:
         """RANGE, SPECIAL or DEFINE_VAR in the one type that it has in this kernel."""
@@ -136,10 +131,15 @@ class IndexLowering:
             return UOp(u.op, dtype, (), u.arg)
         bits = 64 if dtype is _INT64 else 32
         size = self.lower(self.affine.form(u.src[0]), bits)
-        return UOp(u.op, dtype, (size,), u.arg)
+        out = UOp(u.op, dtype, (size,), u.arg)
+        rank = self.affine.rank
+        rank.setdefault(out, rank.get(u, 0))  # values read at an index are in its loop
+        return out
 
     def _node(self, u: UOp, memo: dict[UOp, UOp], width: int, lane: UOp | None, lanes: int) -> UOp:
         op = u.op
+        if u.dtype.scalar() is not _WEAK:
+            return u  # a value, ready to be used
         dtype = _INT64 if width == 64 else _INT32
         if op is _CONST:
             return UOp(_CONST, dtype, (), u.arg)
@@ -149,7 +149,7 @@ class IndexLowering:
             return _cast(self.leaf(u), dtype)
         if op is _CAST:  # a value that was used as an index
             return _cast(u.src[0], dtype)
-        src = [memo.get(s, s) for s in u.src]
+        src = [memo[s] for s in u.src]
         count = max([s.dtype.count for s in src])
         src = [splat(s, count) for s in src]
         if op is Ops.FLOORDIV or op is Ops.FLOORMOD:
@@ -184,7 +184,3 @@ def _divide(u: UOp, src: list[UOp]) -> UOp:
 def _cast(u: UOp, dtype: DType) -> UOp:
     want = dtype.vec(u.dtype.count)
     return u if u.dtype is want else UOp(_CAST, want, (u,))
-
-
-def _is_weak(u: UOp) -> bool:
-    return u.dtype.scalar() is _WEAK

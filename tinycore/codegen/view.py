@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tinycore.codegen.affine import Affine, Form
+from tinycore.codegen.affine import Affine, Form, settled
 from tinycore.codegen.expand import loop_ranks
 from tinycore.dtype import DType, dtypes
 from tinycore.uop.bounds import bounds_of
@@ -79,6 +79,7 @@ class View:
         self.needs = self._needs()
         self.elsewhere = 0  # axes used otherwise than in the index of an access
         self.accesses: list[Access] = []
+        self._below: dict[UOp, int] = {}
         self._collect()
         loaded = {a.storage for a in self.accesses if not a.is_store}
         self.in_place = any(a.is_store and a.storage in loaded for a in self.accesses)
@@ -134,6 +135,15 @@ class View:
                     if s.dtype is _WEAK:
                         self.elsewhere |= needs[s]
 
+    def _axes_below(self, u: UOp) -> int:
+        if u.dtype.kind != "w":
+            return self.needs.get(u, 0)
+        axis = self.number.get(u)
+        out = 0 if axis is None else 1 << axis
+        for s in u.src:
+            out |= self._below[s]
+        return out
+
     def _access(self, u: UOp) -> Access:
         index = u.src[0]
         form = self.affine.form(index.src[1])
@@ -144,9 +154,7 @@ class View:
             if axis is not None:
                 steps[axis] = c
             elif atom.mask & _RANGE_BIT:
-                for r in atom.toposort():
-                    if r in self.number:
-                        opaque |= 1 << self.number[r]
+                opaque |= settled(atom, self._below, self._axes_below)
         storage = index.src[0]
         gate = self.needs[index.src[2]] if len(index.src) > 2 else 0
         return Access(u, storage, index.dtype, form, steps, opaque, gate)
