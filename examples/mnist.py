@@ -1,4 +1,4 @@
-"""Trains a small convnet on real images: python examples/mnist.py [FOLDER]
+"""Trains a small convnet on real images: python examples/mnist.py FOLDER
 
 FOLDER comes from examples/fetch_data.py. STEPS=5 BS=8 does five small steps and prints the losses.
 """
@@ -62,8 +62,8 @@ def main(folder):
         if STEPS:
             return print(*(f"step {i} loss {loss!r}" for i, loss in enumerate(losses)), sep="\n")
         labels = [predict(part.contiguous().realize()).numpy() for part in X_test.split(1000)]
-        accuracy = (np.concatenate(labels) == Y_test.numpy()).mean()
-        print(f"loss {np.mean(losses):.4f}, test accuracy {accuracy:.2%}, {time() - start:.0f} s")
+        score = f"test accuracy {(np.concatenate(labels) == Y_test.numpy()).mean():.2%}"
+        print(f"epoch {epoch}: loss {np.mean(losses):.4f}, {score}, {time() - start:.0f} s")
         optimizer.lr.assign(optimizer.lr * 0.6).realize()
     names = FASHION.split(",") if "fashion" in folder.name else "0123456789"
     picture = Image.new("L", (10 * 60, 76))
@@ -72,8 +72,8 @@ def main(folder):
         ImageDraw.Draw(picture).text((60 * i + 4, 60), names[labels[0][i]], fill=255)
     picture.save("mnist.png")
     nn.state.safe_save(nn.state.get_state_dict(net), "mnist.safetensors")
-    print(f"{Device.DEFAULT}: test accuracy {accuracy:.2%}; wrote mnist.safetensors and mnist.png")
+    print(f"{Device.DEFAULT}: {score}; wrote mnist.safetensors and mnist.png")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "data/fashion-mnist"))
+    main(Path(sys.argv[1]))
