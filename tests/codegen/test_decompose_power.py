@@ -19,17 +19,17 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -0.5, 2.0, 
 
 
 def check(dtype: DType, pairs: list[tuple[float, float]], ulps: float) -> None:
-    caps = replace(ALL, ops=ALL.ops - {Ops.POW})
+    caps = replace(ALL, ops=ALL.ops - {Ops.POW, Ops.EXP2, Ops.LOG2})
     x, y = unknown(dtype, 0), unknown(dtype, 1)
     graph = spread(x.alu(Ops.POW, y), caps)
     pairs = [(wrap(a, dtype), wrap(b, dtype)) for a, b in pairs]
-    columns = {x: numpy_of(dtype, [a for a, _ in pairs]), y: numpy_of(dtype, [b for _, b in pairs])}
-    found = np.asarray(evaluate_lanes(graph, columns), np.float64)
+    columns = [np.array(c, numpy_of(dtype)) for c in zip(*pairs, strict=True)]
+    lanes = evaluate_lanes(graph, {x: [columns[0]], y: [columns[1]]})
+    found = np.asarray(lanes[0], np.float64)
     expected = np.array([evaluate(Ops.POW, dtype, [a, b]) for a, b in pairs], np.float64)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_array_equal(
-        np.signbit(found)[expected == 0], np.signbit(expected)[expected == 0]
-    )
+    zero = expected == 0
+    np.testing.assert_array_equal(np.signbit(found)[zero], np.signbit(expected)[zero])
     epsilon = 2.0 ** -dtypes.finfo(dtype)[1]
     np.testing.assert_allclose(found, expected, rtol=ulps * epsilon, atol=0)
 

@@ -5,7 +5,7 @@
 decomposed in turn. `emulate_floats` is a pass of its own: it takes out float types that a target
 does not have.
 
-    exponential.py  EXP2 LOG2        sine.py    SIN        threefry.py  THREEFRY
+    exponential.py  EXP2 LOG2        sine.py    SIN        threefry.py  THREEFRY     power.py  POW
     intdiv.py  FLOORDIV FLOORMOD IDIV MOD                  arithmetic.py  the rest
     floats.py  bfloat16, float16 and the 8-bit floats in float32
 """
@@ -17,6 +17,7 @@ from typing import Final
 
 from tinycore.codegen.decompose import arithmetic, exponential, intdiv, sine
 from tinycore.codegen.decompose.floats import emulate_floats
+from tinycore.codegen.decompose.power import power
 from tinycore.codegen.decompose.threefry import threefry
 from tinycore.dtype import dtypes
 from tinycore.renderer.capabilities import Capabilities
@@ -50,6 +51,7 @@ DECOMPOSITIONS: Final[dict[Ops, Decomposition]] = {
     Ops.EXP2: _transcendental(Ops.EXP2, exponential.exp2),
     Ops.LOG2: _transcendental(Ops.LOG2, exponential.log2),
     Ops.SIN: _transcendental(Ops.SIN, sine.sin),
+    Ops.POW: _where_lacking(Ops.POW, power),
     Ops.THREEFRY: _where_lacking(Ops.THREEFRY, lambda u, caps: threefry(*u.src)),
     Ops.FLOORDIV: _where_lacking(Ops.FLOORDIV, intdiv.floordiv),
     Ops.FLOORMOD: _where_lacking(Ops.FLOORMOD, intdiv.floormod),
