@@ -204,7 +204,7 @@ class Builder:
         if op is Ops.GEP:
             return self.lanes(p, dtype, src)
         if op is Ops.VECTORIZE:
-            one = self.build(src[0], None)
+            one = self.build(src[0], self.principal.scalar())
             return UOp(op, one.dtype, (one,))  # one lane: the vector is the scalar
         if op in GroupOp.Comparison:
             return self.comparison(p, op, dtype, src)
@@ -256,15 +256,19 @@ class Builder:
         rest = [self.build(q, first.dtype) for q in src[1:]]
         while p.more and len(rest) < 1:
             rest.append(self.build(UPat(Ops.VECTORIZE), first.dtype))
-        return UOp(op, dtypes.bool.vec(first.dtype.count), (first, *rest))
+        out = UOp(op, dtypes.bool.vec(first.dtype.count), (first, *rest))
+        if dtype is not None and dtype is not out.dtype:
+            raise Impossible
+        return out
 
     def conversion(self, p: UPat, op: Ops, dtype: DType | None, src: list[UPat]) -> UOp:
         target = self.pick_dtype(p, dtype)
         if self.rng.random() < 0.5 and dtype is None and p.kinds is None:
             target = self.rng.choice(SCALARS)
         inner = self.build(src[0], None if src[0].ops else self.rng.choice(SCALARS))
-        if inner.dtype.count > 1:
-            target = target.scalar().vec(inner.dtype.count)
+        target = target.scalar().vec(inner.dtype.count)
+        if dtype is not None and target is not dtype:
+            raise Impossible
         if op is Ops.BITCAST:
             if target.kind in "bw" or inner.dtype.kind in "bw":
                 raise Impossible

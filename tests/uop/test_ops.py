@@ -10,6 +10,7 @@ from tinycore.uop.ops import (
     PatternMatcher,
     UOp,
     UPat,
+    buffers,
     graph_rewrite,
     resolve,
     sym_infer,
@@ -43,6 +44,21 @@ def test_tables_combine_with_symbolic() -> None:
     pm = PatternMatcher([(UPat(Ops.DEFINE_VAR, name="x"), lambda x: x.const_like(4))])
     assert graph_rewrite((N + 1) * 2, symbolic + pm).arg == 10
     assert graph_rewrite(N % 12 % 4, sym) is (N % 4)
+
+
+def test_buffers_is_a_mapping_of_storage() -> None:
+    from tinycore.device import Buffer
+    from tinycore.device.storage import buffer_of
+
+    node = UOp.new_buffer("PYTHON", 4, dtypes.float32)
+    assert node not in buffers
+    assert buffers.get(node, 5) == 5
+    with pytest.raises(KeyError, match="no storage yet"):
+        buffers[node]
+    buffer_of(node).ensure_allocated()
+    assert isinstance(buffers[node], Buffer)
+    assert node in buffers
+    assert buffers.get(node) is buffers[node]
 
 
 def test_track_rewrites_changes_nothing() -> None:

@@ -30,6 +30,10 @@ ROUNDS = 6  # of so many tries, until the rule fires
 ASSIGNMENTS = 12  # values of the leaves per node
 
 
+# many rules want a scalar constant, which a vector does not have: of vectors one round is enough
+VECTORS = tuple([d.vec(2) for d in (dtypes.bool, dtypes.weakint, dtypes.int32, dtypes.float32)])
+
+
 def constants_right(table: RuleTable) -> bool:
     return table.entries[0][1]
 
@@ -93,7 +97,7 @@ def test_rule_keeps_the_value(table: RuleTable, rule: Rule) -> None:
     alone = RuleTable(rule.name, [rule], constants_right=constants_right(table))
     rng = random.Random(zlib.crc32(f"{table.name} {rule.name}".encode()))
     fired: dict[str, int] = {}
-    for dtype in SCALARS:
+    for dtype in (*SCALARS, *VECTORS):
         count = 0
         for _ in range(ROUNDS):
             for u in instances(rule.pattern, constants_right(table), dtype, rng, TRIES):
@@ -103,7 +107,7 @@ def test_rule_keeps_the_value(table: RuleTable, rule: Rule) -> None:
                 if not holds_invalid(u):  # Invalid has no value; the rules only pass it on
                     check_equal(u, new, rng, rule)
                 count += 1
-            if count:
+            if count or dtype.count > 1:
                 break
         fired[dtype.kind] = fired.get(dtype.kind, 0) + count
     assert sum(fired.values()), f"no node made from the pattern of {rule.name!r} fires it"

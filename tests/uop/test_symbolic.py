@@ -281,3 +281,22 @@ def test_long_sum_of_different_terms_is_left_alone_but_ends() -> None:
         u = u + t
     out = simplify(u)
     assert bounds_of(out) == (0, 9 * 1500)
+
+
+def test_shared_long_sum_is_not_written_out() -> None:
+    u = UOp.variable("y", 0, 9)
+    for i in range(300):
+        u = u.alu(Ops.ADD, UOp.variable(f"x{i}", 0, 9))
+    for _ in range(60):
+        u = u.alu(Ops.ADD, u)
+    assert simplify((u * 6) // 4 % 3).dtype is WEAK
+    assert simplify(u < 5).dtype is dtypes.bool
+
+
+def test_shared_long_conjunction_is_not_written_out() -> None:
+    u = UOp.variable("y", 0, 9) < 3
+    for i in range(100):
+        u = u & (UOp.variable(f"x{i}", 0, 9) < 3)
+    for _ in range(60):
+        u = (u & (R0 < 2)) | (u & (R1 < 1))
+    assert simplify(u).dtype is dtypes.bool

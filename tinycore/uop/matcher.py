@@ -7,6 +7,7 @@ order of the table; the first that gives a node wins.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -22,14 +23,16 @@ _SIZE = max(Ops) + 1
 _ALL_OPS = tuple(Ops)
 _FLAG_BITS = 56  # wider flag words would make every flag test slower
 _next_bit = 0
+_bit_lock = threading.Lock()  # two tables with one bit would take each other's work for done
 
 
 def _new_bit() -> int:
     global _next_bit
-    if _next_bit >= _FLAG_BITS:
-        return 0
-    _next_bit += 1
-    return 1 << (_next_bit - 1)
+    with _bit_lock:
+        if _next_bit >= _FLAG_BITS:
+            return 0
+        _next_bit += 1
+        return 1 << (_next_bit - 1)
 
 
 class RuleTable:

@@ -27,12 +27,33 @@ __all__ = [
     "UPat",
     "VarArg",
     "Variable",
+    "buffers",
     "graph_rewrite",
     "resolve",
     "sint",
     "sym_infer",
     "track_rewrites",
 ]
+
+
+class _Buffers:
+    """The storage of BUFFER nodes, as a mapping from nodes."""
+
+    def __getitem__(self, u: UOp) -> Any:
+        found = u.realized
+        if found is None:
+            raise KeyError(f"{u!r} has no storage yet")
+        return found
+
+    def __contains__(self, u: UOp) -> bool:
+        return u.realized is not None
+
+    def get(self, u: UOp, default: Any = None) -> Any:
+        found = u.realized
+        return default if found is None else found
+
+
+buffers = _Buffers()
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,6 +16,7 @@ from tinycore.uop.pattern import Rule, UPat
 from tinycore.uop.rules.order import compare
 from tinycore.uop.rules.terms import (
     MOST_TERMS,
+    WEAK,
     add_scaled,
     build,
     merge_divisions,
@@ -105,9 +106,9 @@ def _sub(kinds: str, *src: UPat) -> UPat:
 ADD_RULES = RuleTable(
     "add",
     [
-        Rule("collect terms", _add("w", _x, _y), lambda u: collect(u)),
-        Rule("weak difference", _sub("w", _x, _y), _minus),
-        Rule("weak negation", UPat(_NEG, "w", (_x,)), lambda x: UOp(_MUL, x.dtype, (x, weak(-1)))),
+        Rule("collect terms", UPat(_ADD, WEAK, (_x, _y), name="u"), lambda u: collect(u)),
+        Rule("weak difference", UPat(_SUB, WEAK, (_x, _y), name="u"), _minus),
+        Rule("weak negation", UPat(_NEG, WEAK, (_x,)), lambda x: UOp(_MUL, x.dtype, (x, weak(-1)))),
         Rule("x + 0", _add("iu", _x, UPat.const(None, 0)), _x),
         Rule("x + -0.0", _add("f", _x, _c), _negative_zero),
         Rule("(x + c) + d", _add("iu", UPat(_ADD, src=(_x, _c)), _d), _merge),

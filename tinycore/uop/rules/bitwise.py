@@ -11,14 +11,14 @@ from tinycore.uop.evaluate import evaluate, wrap
 from tinycore.uop.matcher import RuleTable
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.pattern import Rule, UPat
+from tinycore.uop.pattern import DTypePattern, Rule, UPat
 from tinycore.uop.rules.terms import FLOORDIV, FLOORMOD, MUL, WEAK, weak
 
 _AND, _OR, _XOR, _SHL, _SHR, _CONST = Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.CONST
 _x, _y, _c, _d = UPat.var("x"), UPat.var("y"), UPat.cvar("c"), UPat.cvar("d")
 
 
-def _bits(op: Ops | tuple[Ops, ...], kinds: str, *src: UPat) -> UPat:
+def _bits(op: Ops | tuple[Ops, ...], kinds: DTypePattern, *src: UPat) -> UPat:
     return UPat(op, kinds, src, name="u")
 
 
@@ -94,8 +94,8 @@ BITWISE_RULES = RuleTable(
         ],
         Rule("x << 0", _bits((_SHL, _SHR), "iuw", _x, UPat.const(None, 0)), _x),
         Rule("0 << x", _bits((_SHL, _SHR), "iuw", UPat.const(None, 0).named("c"), _x), lambda c: c),
-        Rule("shift of a weak integer", _bits((_SHL, _SHR), "w", _x, _c), _weak_shift),
-        Rule("low bits of a weak integer", _bits(_AND, "w", _x, _c), _weak_mask),
+        Rule("shift of a weak integer", _bits((_SHL, _SHR), WEAK, _x, _c), _weak_shift),
+        Rule("low bits of a weak integer", _bits(_AND, WEAK, _x, _c), _weak_mask),
         Rule("(x << c) << d", _bits(_SHL, "iu", UPat(_SHL, src=(_x, _c)), _d), _add_shifts),
         Rule("(x >> c) >> d", _bits(_SHR, "iu", UPat(_SHR, src=(_x, _c)), _d), _add_shifts),
     ],

@@ -15,8 +15,8 @@ from tinycore.uop.evaluate import wrap
 from tinycore.uop.matcher import RuleTable
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.pattern import Rule, UPat
-from tinycore.uop.rules.terms import FLOORDIV, Terms, build, sum_bounds, terms_of, weak
+from tinycore.uop.pattern import DTypePattern, Rule, UPat
+from tinycore.uop.rules.terms import FLOORDIV, WEAK, Terms, build, sum_bounds, terms_of, weak
 
 _CMPLT, _CMPNE, _CMPEQ, _CONST = Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.CONST
 _AND, _CAST = Ops.AND, Ops.CAST
@@ -192,7 +192,7 @@ _TRUE, _FALSE = UPat.const("b", True), UPat.const("b", False)
 _INTS = "iuw"
 
 
-def _cmp(op: Ops | tuple[Ops, ...], kinds: str, a: UPat, b: UPat) -> UPat:
+def _cmp(op: Ops | tuple[Ops, ...], kinds: DTypePattern, a: UPat, b: UPat) -> UPat:
     return UPat(op, None, (a.of(kinds), b), name="u")
 
 
@@ -229,10 +229,10 @@ COMPARE_RULES = RuleTable(
             UPat(_CMPLT, None, (UPat(Ops.RANGE, src=(_x,)), _x)),
             lambda: truth(True),
         ),
-        Rule("x < c", _cmp(_CMPLT, "w", _x, _c), less_than_constant),
-        Rule("c < x", _cmp(_CMPLT, "w", _c, _x), more_than_constant),
-        Rule("x == c", _cmp(_EQUALITY, "w", _x, _c), equal_constant),
-        Rule("what both sides share", _cmp(_COMPARE, "w", _x, _y), compare_sums),
+        Rule("x < c", _cmp(_CMPLT, WEAK, _x, _c), less_than_constant),
+        Rule("c < x", _cmp(_CMPLT, WEAK, _c, _x), more_than_constant),
+        Rule("x == c", _cmp(_EQUALITY, WEAK, _x, _c), equal_constant),
+        Rule("what both sides share", _cmp(_COMPARE, WEAK, _x, _y), compare_sums),
         Rule("x + c == d", _cmp(_EQUALITY, "iu", UPat(Ops.ADD, src=(_x, _c)), _d), _shifted),
         Rule(
             "int(x) against a constant",

@@ -13,7 +13,7 @@ from tinycore.uop.bounds import bounds_of, limits_of, trunc_div
 from tinycore.uop.matcher import RuleTable
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.pattern import Rule, UPat
+from tinycore.uop.pattern import DTypePattern, Rule, UPat
 from tinycore.uop.rules.terms import (
     CONST,
     FLOORDIV,
@@ -258,17 +258,17 @@ def _nested(u: UOp, x: UOp, c: UOp, d: UOp) -> UOp | None:
 _x, _n, _c, _d = UPat.var("x"), UPat.var("n"), UPat.cvar("c"), UPat.cvar("d")
 
 
-def _op(op: Ops | tuple[Ops, ...], kinds: str, *src: UPat) -> UPat:
+def _op(op: Ops | tuple[Ops, ...], kinds: DTypePattern, *src: UPat) -> UPat:
     return UPat(op, kinds, src, name="u")
 
 
 DIVMOD_RULES = RuleTable(
     "divmod",
     [
-        Rule("quotient by a constant", _op(FLOORDIV, "w", _x, _c), quotient),
-        Rule("remainder by a constant", _op(FLOORMOD, "w", _x, _c), remainder),
-        Rule("quotient by a multiple", _op(FLOORDIV, "w", _x, _n), _quotient_by),
-        Rule("remainder by a multiple", _op(FLOORMOD, "w", _x, _n), _remainder_by),
+        Rule("quotient by a constant", _op(FLOORDIV, WEAK, _x, _c), quotient),
+        Rule("remainder by a constant", _op(FLOORMOD, WEAK, _x, _c), remainder),
+        Rule("quotient by a multiple", _op(FLOORDIV, WEAK, _x, _n), _quotient_by),
+        Rule("remainder by a multiple", _op(FLOORMOD, WEAK, _x, _n), _remainder_by),
         Rule(
             "quotient or remainder with one value",
             _op((_IDIV, _MOD, FLOORDIV, FLOORMOD), "iuw", UPat(), UPat()),

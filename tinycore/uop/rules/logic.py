@@ -46,11 +46,11 @@ def chain(u: UOp, op: Ops, limit: int = MOST_CONDITIONS) -> list[UOp] | None:
         if x.op is op:
             stack.append(x.src[1])
             stack.append(x.src[0])
-            if len(stack) > limit:
-                return None
         else:
             out.append(x)
-    return out if len(out) <= limit else None
+        if len(stack) + len(out) > limit:
+            return None
+    return out
 
 
 def join(op: Ops, conditions: Iterable[UOp]) -> UOp:

@@ -108,7 +108,9 @@ def _fma(kinds: str, *src: UPat) -> UPat:
 MUL_RULES = RuleTable(
     "mul",
     [
-        Rule("product of weak integers", _mul("w", _x, _y), lambda u: product(u)),
+        Rule(
+            "product of weak integers", UPat(_MUL, WEAK, (_x, _y), name="u"), lambda u: product(u)
+        ),
         Rule("x * 1", _mul("biuf", _x, UPat.const(None, 1)), _x),
         Rule("x * 0", _mul("biu", _x, UPat.const(None, 0)), lambda u: UOp.const(u.dtype, 0)),
         Rule("x * -1", _mul("iuf", _x, _c), _minus_one),

@@ -19,6 +19,7 @@ ADD, MUL, CONST = Ops.ADD, Ops.MUL, Ops.CONST
 FLOORDIV, FLOORMOD = Ops.FLOORDIV, Ops.FLOORMOD
 _COUNTERS = frozenset({Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR})
 MOST_TERMS = 128  # longer sums stay as they were written: sorting them costs time squared
+_MOST_ADDS = 2048  # a shared sum is written out at every use, which can grow without end
 
 Terms = dict[UOp, int]  # base -> coefficient, none of them 0
 
@@ -54,7 +55,10 @@ def split_term(u: UOp) -> tuple[UOp, int]:
 
 
 def terms_of(u: UOp) -> tuple[Terms, int]:
-    """The terms of the sum `u` and its constant, with like terms put together."""
+    """The terms of the sum `u` and its constant, with like terms put together.
+
+    A sum that is written out too long counts as one term.
+    """
     out: Terms = {}
     constant = 0
     if u.op is not ADD:  # the usual case, without a stack
@@ -62,12 +66,16 @@ def terms_of(u: UOp) -> tuple[Terms, int]:
         constant = _add_term(out, u, 1)
     else:
         stack = [u]
+    steps = 0
     while stack:
         x = stack.pop()
         if x.op is ADD:
             a, b = x.src
             stack.append(b)
             stack.append(a)
+            steps += 1
+            if steps > _MOST_ADDS:
+                return {u: 1}, 0
         else:
             constant += _add_term(out, x, 1)
     return out, constant
