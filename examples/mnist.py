@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from tinycore import Device, Tensor, TinyJit, getenv, nn
 from tinycore.helpers import trange
 
-BS, EPOCHS, STEPS = getenv("BS", 128), getenv("EPOCHS", 5), getenv("STEPS", 0)
+BS, EPOCHS, STEPS = getenv("BS", 128), getenv("EPOCHS", 8), getenv("STEPS", 0)
 FASHION = "T-shirt,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Boot"
 
 
@@ -44,7 +44,7 @@ def main(folder):
         Y = Y.repeat(5).realize()
     Tensor.manual_seed(0)
     net = Net()
-    optimizer = nn.optim.Adam(nn.state.get_parameters(net), lr=0.006)
+    optimizer = nn.optim.Adam(nn.state.get_parameters(net), lr=0.004)
     predict = TinyJit(lambda images: net(images).argmax(1).realize())
 
     @TinyJit
@@ -64,7 +64,7 @@ def main(folder):
         labels = [predict(part.contiguous().realize()).numpy() for part in X_test.split(1000)]
         score = f"test accuracy {(np.concatenate(labels) == Y_test.numpy()).mean():.2%}"
         print(f"epoch {epoch}: loss {np.mean(losses):.4f}, {score}, {time() - start:.0f} s")
-        optimizer.lr.assign(optimizer.lr * 0.6).realize()
+        optimizer.lr.assign(optimizer.lr * 0.65).realize()
     names = FASHION.split(",") if "fashion" in folder.name else "0123456789"
     picture = Image.new("L", (10 * 60, 76))
     for i, image in enumerate(X_test[:10].numpy()):
