@@ -314,6 +314,9 @@ def _join(a: DType, b: DType) -> DType:
 def least_upper_dtype(*ds: DType) -> DType:
     """The least type that every one of `ds` promotes to, by the lattice
     bool -> weak int -> ints -> 8-bit floats -> 16-bit floats -> float32 -> float64.
+
+    >>> least_upper_dtype(dtypes.uint8, dtypes.int16)
+    dtypes.int16
     """
     out = ds[0].scalar()
     for d in ds[1:]:

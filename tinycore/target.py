@@ -96,6 +96,9 @@ def str_of_dev(targets: Iterable[Target]) -> str:
 def parse_dev(text: str) -> tuple[Target, ...]:
     """The targets of a DEV text, at least one; the empty text gives one empty target.
 
+    >>> [str(target) for target in parse_dev("usb:0,1+acme:c:v2;cpu:llvm")]
+    ['usb:0,1+ACME:C:v2', 'CPU:LLVM']
+
     Raises: TargetError, with a caret under the offending character.
     """
     targets: list[Target] = []

@@ -31,7 +31,11 @@ class Lifetime(NamedTuple):
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """(offset of each buffer, bytes of the arena). Buffers alive at once never overlap."""
+    """(offset of each buffer, bytes of the arena). Buffers alive at once never overlap.
+
+    >>> place([Lifetime(0, 1, 48), Lifetime(1, 2, 48), Lifetime(2, 3, 48)])
+    ([0, 64, 0], 128)
+    """
     if not lifetimes:
         return [], 0
     count = range(len(lifetimes))

@@ -24,7 +24,12 @@ _MOST_PIECES = 200_000  # a shared node is written at every use, which can grow 
 
 
 def as_lines(root: UOp | Iterable[UOp], strict: bool = False) -> str:
-    """The graph, one node a line, sources first: `%3 = ADD %1, %2 : float32`.
+    """The graph, one node a line, sources first.
+
+    >>> print(as_lines(UOp.variable("n", 1, 8) + 2))
+    %0 = DEFINE_VAR : weakint arg=VarArg(name='n', vmin=1, vmax=8)
+    %1 = CONST : weakint arg=2
+    %2 = ADD %0, %1 : weakint
 
     With `strict` the text can be read back: args of unregistered types raise SerialError.
     """
@@ -173,7 +178,11 @@ _CALL_NAME: dict[Ops, str] = {Ops.IDIV: "cdiv", Ops.MOD: "cmod"}
 
 
 def as_expression(u: UOp) -> str:
-    """`u` as one formula, such as `(r0*4+r1)`; ranges are r and their axis, variables by name."""
+    """`u` as one formula; ranges are r and their axis, variables are called by their names.
+
+    >>> as_expression(UOp.range(3, 0) * 4 + UOp.variable("n", 1, 8))
+    '((r0*4)+n)'
+    """
     out: list[str] = []
     stack: list[UOp | str] = [u]
     while stack:
