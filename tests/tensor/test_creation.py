@@ -166,6 +166,16 @@ def test_equal_constants_are_different_tensors() -> None:
     equal(dv, np.ones(3, np.float32))
 
 
+def test_equal_constants_share_a_schedule() -> None:
+    from tinycore.schedule.pipeline import schedule_cache
+
+    x = Tensor.empty(5)
+    (x + Tensor.ones(5)).schedule_linear()
+    before = len(schedule_cache)
+    (x + Tensor.ones(5)).schedule_linear()
+    assert len(schedule_cache) == before
+
+
 def test_devices() -> None:
     assert Tensor([1]).device == Device.DEFAULT
     t = Tensor([1.0, 2.0], device="PYTHON")

@@ -2,7 +2,8 @@
 
 Reads: a tensor graph whose leaves are BUFFER and BIND nodes.
 Writes: the same graph over PARAM and DEFINE_VAR nodes, numbered by first visit, so that two steps
-that do equal work on other buffers are one node and share one schedule.
+that do equal work on other buffers are one node and share one schedule. Constants lose what made
+them different from equal ones.
 Keeps: everything else, node for node.
 
     ADD(BUFFER #812, BUFFER #813)   ->   ADD(PARAM 0, PARAM 1)      buffers [#812, #813]
@@ -18,7 +19,7 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import toposort
 
-_LEAVES = 1 << Ops.BUFFER | 1 << Ops.BIND
+_LEAVES = 1 << Ops.BUFFER | 1 << Ops.BIND | 1 << Ops.UNIQUE
 
 
 class BindMismatchError(TinycoreError, ValueError):
@@ -52,6 +53,9 @@ def parameterise(sink: UOp) -> Parameterised:
                     "in one graph; realize the two parts apart"
                 )
             done[u] = var
+        elif u.op is Ops.CONST and len(u.src) == 2:
+            # a constant that was its own for the sake of gradients: (UNIQUE, DEVICE)
+            done[u] = UOp(Ops.CONST, u.dtype, u.src[1:], u.arg)
         else:
             src = tuple([done.get(s, s) for s in u.src])
             done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
