@@ -42,7 +42,7 @@ def print_table(rows: Sequence[Row]) -> None:
     table = Table(
         title="median time (tinycore's time / this one's; less than 1: tinycore is faster)"
     )
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("tinycore", justify="right")
     for name in (*COLUMNS, "other"):
         table.add_column(name, justify="right")

@@ -110,7 +110,7 @@ def imports(session: Session, libraries: Sequence[str], rounds: int) -> list[Row
         measure(library)  # bytecode is written now
     return [
         Row("import Tensor", interleave(libraries, rounds, measure), {"tinygrad": 0.7}),
-        Row("python -c 'import tinycore'", interleave(list(programs), 3 * rounds, whole)),
+        Row("process, import tinycore", interleave(list(programs), 3 * rounds, whole)),
     ]
 
 
@@ -137,7 +137,7 @@ def plugins(session: Session, libraries: Sequence[str], rounds: int) -> list[Row
             raise WorkerError(done.stderr)
         return float(done.stdout)
 
-    return [Row("find plugins, import included", interleave(list(programs), 3 * rounds, measure))]
+    return [Row("find plugins, with imports", interleave(list(programs), 3 * rounds, measure))]
 
 
 def first_result(session: Session, libraries: Sequence[str], rounds: int) -> list[Row]:
