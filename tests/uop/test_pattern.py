@@ -166,6 +166,8 @@ def test_defaults_of_a_replacement_are_kept() -> None:
 def test_bad_names() -> None:
     with pytest.raises(PatternError, match="identifier"):
         UPat.var("not a name")
+    with pytest.raises(PatternError, match=r"letters of 'biuwfv', got 'float32'"):
+        UPat.var("x", "float32")
     with pytest.raises(PatternError, match="cannot bind names"):
         RuleTable("t", [Rule("r", UPat(Ops.SINK, src=X), lambda: None)]).rewrite(UOp.sink(R))
 

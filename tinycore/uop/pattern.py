@@ -76,6 +76,10 @@ class UPat:
         self.arg, self.name, self.more = arg, name, allow_any_len
         self.alternatives = ()
         self.valued = False
+        if self.kinds is not None and not set(self.kinds) <= set("biuwfv"):
+            raise PatternError(
+                f"a pattern's dtype is a DType, several, or letters of 'biuwfv', got {dtype!r}"
+            )
         if name is not None and not name.isidentifier():
             raise PatternError(f"a pattern's name must be an identifier, got {name!r}")
 
