@@ -137,3 +137,11 @@ def test_pickle_and_copies_give_the_same_node() -> None:
     assert pickle.loads(pickle.dumps(u)) is u
     assert copy.deepcopy(u) is u
     assert copy.copy(u) is u
+
+
+def test_a_weak_constant_wraps_into_a_sized_type() -> None:
+    wide = UOp.const(dtypes.weakint, 300)
+    assert wide.cast(dtypes.uint8) is UOp.const(dtypes.uint8, 44)
+    assert UOp.const(dtypes.weakint, -1).cast(dtypes.uint32).arg == 2**32 - 1
+    assert UOp.const(dtypes.weakint, 200).cast(dtypes.int8).arg == -56
+    assert wide.cast(dtypes.float32).arg == 300.0

@@ -385,7 +385,13 @@ class UOp(Operators):
         if dtype is self.dtype:
             return self
         if self.op is _CONST and self.dtype is _WEAK and not self.src:
-            return UOp.const(dtype, self.arg)
+            value = self.arg
+            if dtype.kind in "iu":
+                bits = dtype.itemsize * 8
+                value &= (1 << bits) - 1
+                if dtype.kind == "i" and value >> (bits - 1):
+                    value -= 1 << bits
+            return UOp.const(dtype, value)
         return UOp(Ops.CAST, dtype, (self,))
 
     def bitcast(self, dtype: DType) -> UOp:
