@@ -107,6 +107,7 @@ def test_a_list_of_preferences() -> None:
         ("A+B+C", 3, "a target has at most one '+'"),
         (":x+AMD", 1, "'x' cannot stand in the list of indices"),
         (":1,+AMD", 1, "'1,' is not a list of indices"),
+        (":0-1000000000+AMD", 1, "'0-1000000000' is not a list of indices"),
         (":3-1+AMD", 1, "the range '3-1' is empty"),
         (":1,01+AMD", 1, "names an index twice"),
         ("USB:+AMD", 4, "an index was expected after ':'"),
@@ -158,6 +159,7 @@ def test_a_field_must_be_a_string() -> None:
 def test_filled_and_indices() -> None:
     target = Target("CPU", "LLVM").filled(renderer="CLANG", arch="x")
     assert target == Target("CPU", "LLVM", "x")
-    assert Target(indices="2-4").index_list() == (2, 3, 4)
+    assert list(Target(indices="2-4").index_list()) == [2, 3, 4]
+    assert len(Target(indices="0-999999999").index_list()) == 10**9  # and no list of them
     assert Target(indices="7,0").index_list() == (7, 0)
     assert Target().index_list() == ()

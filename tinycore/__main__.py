@@ -8,7 +8,7 @@ import sys
 
 from tinycore.commands import COMMANDS
 from tinycore.config import DEBUG, suggest
-from tinycore.errors import TinycoreError
+from tinycore.errors import ConfigError, TinycoreError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,13 +29,20 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(command.run(parser.parse_args(rest)))
     except TinycoreError as error:
-        if DEBUG >= 1:
+        if _wants_traceback():
             raise
         notes = "".join(f"\n({note})" for note in getattr(error, "__notes__", ()))
         sys.stderr.write(f"{error}{notes}\n")
         return 1
     except BrokenPipeError:
         return 1  # the reader of a pipe left: `| head`
+
+
+def _wants_traceback() -> bool:
+    try:
+        return DEBUG >= 1
+    except ConfigError:
+        return False  # DEBUG itself cannot be read, which the error in hand may be about
 
 
 def _help() -> str:

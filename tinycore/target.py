@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _RENDERER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)?\Z")
 _NOT_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_RENDERER = re.compile(r"[^A-Za-z0-9_.-]")
-_INDICES = re.compile(r"[0-9]+(,[0-9]+)*\Z|[0-9]+-[0-9]+\Z")
+_INDICES = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*\Z|[0-9]{1,9}-[0-9]{1,9}\Z")
 _NOT_INDICES = re.compile(r"[^0-9,-]")
 
 
@@ -77,13 +77,13 @@ class Target:
         fill = {name: value for name, value in defaults.items() if not getattr(self, name)}
         return replace(self, **fill) if fill else self
 
-    def index_list(self) -> tuple[int, ...]:
+    def index_list(self) -> Sequence[int]:
         """The indices that `indices` names, in order; empty where none are named."""
         if not self.indices:
             return ()
         if "-" in self.indices:
             first, last = self.indices.split("-")
-            return tuple(range(int(first), int(last) + 1))
+            return range(int(first), int(last) + 1)
         return tuple(int(index) for index in self.indices.split(","))
 
 

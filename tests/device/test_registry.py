@@ -27,7 +27,9 @@ def test_canonicalize(name: str, canonical: str) -> None:
     assert Device.canonicalize(canonical) == canonical
 
 
-@pytest.mark.parametrize("name", ["", "CPU:LLVM", "CPU:-1", "CPU:1:2", "A B", "USB+AMD", "1", ":1"])
+@pytest.mark.parametrize(
+    "name", ["", "CPU:LLVM", "CPU:-1", "CPU:1:2", "A B", "USB+AMD", "1", ":1", "CPU:" + "1" * 5000]
+)
 def test_a_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(UnknownDeviceError, match="written NAME or NAME:INDEX, got"):
         Device.canonicalize(name)
@@ -36,11 +38,15 @@ def test_a_malformed_name_is_refused(name: str) -> None:
 def test_a_name_is_a_string() -> None:
     with pytest.raises(UnknownDeviceError, match=r"such as 'CPU:1', got 3"):
         Device[3]  # type: ignore[index]
+    with pytest.raises(UnknownDeviceError, match=r"such as 'CPU:1', got \['CPU'\]"):
+        Device[["CPU"]]  # type: ignore[index]
 
 
 def test_default_cannot_be_assigned() -> None:
     with pytest.raises(ReadOnlyError, match="set DEV=CPU in the environment"):
         Device.DEFAULT = "CPU"  # type: ignore[assignment]
+    with pytest.raises(ReadOnlyError, match=r"set DEV=:1\+CPU in the environment"):
+        Device.DEFAULT = "CPU:1"  # type: ignore[assignment]
     assert issubclass(ReadOnlyError, AttributeError)
 
 

@@ -50,7 +50,8 @@ class Attempts:
         *("select=GOOD:LLVM:gfx1", "select=GOOD:LLVM:sm_80", "select=CPU:GOOD.LLVM:gfx1"),
         *("select=NULL:CLANG", "select=NULL:LLVM", "select=NULL:GOOD.LLVM:gfx1"),
         *("select=NULL:GOOD.LLVM", "select=NULL:OTHER:a", "select=NULL:CLANGJIT", "select=DISK"),
-        *("select=CPU:OTHER", "open=BADPROMISE", "open=good", "select=CPU:C"),
+        *("select=CPU:OTHER", "open=BADPROMISE", "open=good", "select=CPU:C", "open=AMD:HIP"),
+        *("open=AMD:HPI", "select=NULL:HIP:gfx1100", "select=NULL:AMD.LLVM:gfx1100"),
     )
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -171,6 +172,19 @@ def test_a_named_device_never_falls_back(zoo: Any, device: str) -> None:
             "AMD has no interface USA. Did you mean USB? (known, provided by no installed package)",
         ),
         ("open=USB+AMD", "DeviceNotInstalledError", "pip install tinycore-amd"),
+        ("open=AMD:HIP", "DeviceNotInstalledError", "DEV=AMD:HIP: no installed package provides"),
+        ("open=AMD:HPI", "UnknownRendererError", "AMD has no renderer HPI. Did you mean HIP?"),
+        (
+            "select=NULL:HIP:gfx1100",
+            "UnknownRendererError",
+            "NULL has no renderer HIP. HIP is a renderer of AMD, HIP. Install it: "
+            "pip install tinycore-amd.",
+        ),
+        (
+            "select=NULL:AMD.LLVM:gfx1100",
+            "UnknownRendererError",
+            "provides renderer LLVM of AMD. Install it: pip install tinycore-amd",
+        ),
         (
             "select=CPU:CLANGJIT",
             "UnknownRendererError",

@@ -21,6 +21,7 @@ from tinycore import plugin
 from tinycore.config import DEBUG, DEV, log
 from tinycore.device.protocols import Driver
 from tinycore.errors import (
+    ConfigError,
     CyclicOpenError,
     DeviceIndexError,
     DeviceUnavailableError,
@@ -123,7 +124,10 @@ class DeviceRegistry:
 
         Raises: a SelectionError that says why the device cannot be used.
         """
-        found = self._handles.get((name, str(DEV)))
+        try:
+            found = self._handles.get((name, str(DEV)))
+        except TypeError:  # a list, say; `_open` says what a name looks like
+            found = None
         return found if found is not None else self._open(name, str(DEV))
 
     @property
@@ -133,9 +137,11 @@ class DeviceRegistry:
 
     @DEFAULT.setter
     def DEFAULT(self, value: object) -> None:
+        device, _, index = str(value).partition(":")
+        dev = f":{index}+{device}" if index.isdecimal() else device
         raise ReadOnlyError(
-            f"Device.DEFAULT cannot be assigned: set DEV={value} in the environment, or use "
-            f"DEV.value = {str(value)!r} or with Context(DEV={str(value)!r})"
+            f"Device.DEFAULT cannot be assigned: set DEV={dev} in the environment, or use "
+            f"DEV.value = {dev!r} or with Context(DEV={dev!r})"
         )
 
     @property
@@ -150,7 +156,7 @@ class DeviceRegistry:
         """
         if device is None:
             return self.DEFAULT
-        found = self._canonical.get(device)
+        found = self._canonical.get(device) if isinstance(device, str) else None
         if found is None:
             found = _canonical_name(device)
             if not found.startswith(_BY_PATH):  # paths are many: they are not kept
@@ -170,6 +176,8 @@ class DeviceRegistry:
                 continue
             try:
                 names.append(self[spec.name].name)
+            except ConfigError:
+                raise  # a bad setting is no fault of the device
             except TinycoreError as error:
                 log.debug("device %s is not available: %s", spec.name, error)
         return sorted(set(names))
@@ -200,8 +208,8 @@ class DeviceRegistry:
 
     def _driver(self, asked: Target) -> plugin.OpenedDevice:
         """The driver for a device, interface, index and arch. The lock is held."""
-        asked = replace(asked, renderer="")  # memory does not depend on what compiles for it
-        key = replace(asked, interface=asked.interface.upper())
+        # memory does not depend on what compiles for it
+        key = replace(asked, renderer="", interface=asked.interface.upper())
         found = self._drivers.get(key)
         if found is None:
             if key in self._opening:
@@ -238,6 +246,8 @@ class DeviceRegistry:
         for spec in default_candidates():
             try:
                 return self[spec.name].name
+            except ConfigError:
+                raise  # a bad setting is no fault of the device
             except TinycoreError as error:
                 reasons.append(f"{spec.name}: {error}")
                 if not _is_absence(error):  # a fault is said aloud, since another device is used
@@ -286,7 +296,7 @@ def _canonical_name(device: str) -> str:
         return name
     if f"{name}:" == _BY_PATH:
         return f"{name}:{index}" if index else name
-    if not re.fullmatch(r"[0-9]+", index):
+    if not re.fullmatch(r"[0-9]{1,9}", index):
         raise UnknownDeviceError(
             f"a device's name is written NAME or NAME:INDEX, got {device!r}; "
             f"an interface or renderer is chosen by DEV, not here"

@@ -7,12 +7,14 @@ opened and closed; whatever fails becomes a row with its reason, never an error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tinycore.config import DEV, Context
 from tinycore.errors import (
     ArchError,
     BrokenPluginError,
@@ -22,9 +24,11 @@ from tinycore.errors import (
     IncompatibleRendererError,
     InvalidPluginError,
     ProviderError,
+    TargetError,
+    TinycoreError,
 )
 from tinycore.plugin.environment import is_allowed
-from tinycore.plugin.load import DETAILS, LoadFailure, load, other_major
+from tinycore.plugin.load import DETAILS, LoadFailure, describe, load, other_major
 from tinycore.plugin.open import OpenedDevice, open_device, select_renderer, spec_of
 from tinycore.plugin.registry import provider_of
 from tinycore.plugin.scan import Problem, Provider, scan
@@ -121,7 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table; the exit status is 0 whatever it says."""
-    rows = device_rows()
+    with contextlib.redirect_stdout(sys.stderr), _readable_dev():  # what plugins print goes aside
+        rows = device_rows()
     if arguments.json:
         sys.stdout.write(format_json(rows) + "\n")
     else:
@@ -134,6 +139,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tinycore.device", description=__doc__)
     add_arguments(parser)
     return run(parser.parse_args(argv))
+
+
+def _readable_dev() -> contextlib.AbstractContextManager[object]:
+    """DEV as it is, or empty where it cannot be read: plugins may ask for it."""
+    try:
+        DEV.targets  # noqa: B018  # read from the environment here
+    except TargetError as error:
+        sys.stderr.write(f"{error}\nThe table is that of an empty DEV.\n\n")
+        return Context(DEV="")
+    return contextlib.nullcontext()
 
 
 def _row(provider: Provider, archs: dict[str, str]) -> Row:
@@ -214,6 +229,8 @@ def status_of(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    if not isinstance(error, TinycoreError):
+        return describe(error)
     text = " ".join(str(error).split())
     start, _, rest = text.partition(": ")
     return (rest if start.startswith("DEV=") else text).removesuffix(f". {DETAILS}")

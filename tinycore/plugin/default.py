@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 
-from tinycore.errors import DeviceConflictError, PluginWarning, SelectionError
+from tinycore.errors import DeviceConflictError, PluginWarning, ProviderError, SelectionError
 from tinycore.plugin import builtin
 from tinycore.plugin.known import FIRST_PARTY
 from tinycore.plugin.open import spec_of
@@ -21,7 +21,7 @@ _warned: set[str] = set()
 
 def loadable_devices() -> list[tuple[DeviceSpec, Provider]]:
     """Every installed device whose plugin loads, by name. Each plugin that does not gives one
-    PluginWarning and is left out."""
+    PluginWarning and is left out. Raises: ProviderError."""
     found: list[tuple[DeviceSpec, Provider]] = []
     for name in installed("device"):
         try:
@@ -32,6 +32,8 @@ def loadable_devices() -> list[tuple[DeviceSpec, Provider]]:
         except DeviceConflictError as error:
             _warn_once(str(error))
             continue
+        except ProviderError:
+            raise  # TINYCORE_PROVIDERS is badly written: the user's mistake, no plugin's
         except SelectionError:
             continue  # spec_of has warned
         if spec.name == name:  # an alias is the same device again

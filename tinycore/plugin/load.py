@@ -75,6 +75,10 @@ class LoadedPlugin:
                 found = failure
             except (SpecTypeError, SpecValueError) as error:
                 found = _failure("invalid", error)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a generator that raises, say
+                found = _failure("broken", error)
             self._specs[kind] = found
         if isinstance(found, LoadFailure):
             raise found
@@ -86,7 +90,9 @@ class LoadedPlugin:
             return getattr(self._manager.hook, hook)(**arguments)
         except (SpecTypeError, SpecValueError) as error:
             raise _failure("invalid", error) from error
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise _failure("broken", error) from error
 
 
@@ -169,8 +175,12 @@ def other_major(provider: Provider) -> LoadFailure:
 
 
 def describe(error: BaseException) -> str:
-    """`Type: text` on one line."""
-    text = " ".join(str(error).split())
+    """`Type: text` on one line, without control characters; never raises."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # the exception class of a plugin may be broken too
+        text = ""
+    text = "".join(c if c.isprintable() else "?" for c in text)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -190,7 +200,9 @@ def _load(provider: Provider) -> LoadedPlugin:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise _failure("invalid", error) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _failure("broken", error) from error
     loaded = LoadedPlugin(provider, manager, _NO_MANIFEST)
     manifest = loaded.call("tinycore_manifest")
@@ -202,7 +214,9 @@ def _load(provider: Provider) -> LoadedPlugin:
     config = plugin_config()  # not in the try below: a bad DEV is not the plugin's fault
     try:
         manager.hook.tinycore_configure.call_historic(kwargs={"config": config})
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _failure("broken", error) from error
     return loaded
 

@@ -19,6 +19,7 @@ from tinycore.errors import (
     DeviceUnavailableError,
     IncompatiblePluginError,
     IncompatibleRendererError,
+    InvalidPluginError,
     SelectionError,
     TinycoreError,
     UnknownInterfaceError,
@@ -72,13 +73,13 @@ class NoCandidateError(SelectionError, ExceptionGroup[Exception]):
 
 
 def open_device(target: Target) -> OpenedDevice:
-    """The opened device that `target` names.
+    """The opened device that `target` names; its renderer counts for the texts of errors only.
 
     Raises: one of the SelectionErrors, saying which of the five states the device is in.
     """
     prefix = f"DEV={target}: "
     spec, provider = device_spec(target, prefix)
-    target = replace(target, device=spec.name)
+    target = replace(target, device=spec.name, renderer="")
     if not spec.interfaces and not spec.accepts:
         if target.interface:
             raise UnknownInterfaceError(
@@ -250,8 +251,9 @@ def _find_renderer(device: DeviceSpec, name: str, prefix: str) -> Provider:
             )
         found = others[0] if others else None
     if found is None:
-        owner_name = None if ANY_ABI in device.loads else device.name
-        raise unknown_renderer(device.name, name, installed("renderer", owner_name), prefix)
+        takes_any = ANY_ABI in device.loads
+        usable = installed("renderer", None if takes_any else device.name)
+        raise unknown_renderer(device.name, name, usable, prefix, takes_any)
     return found
 
 
@@ -299,12 +301,14 @@ def _make(factory: str, distribution: Distribution, prefix: str, what: str, *arg
     """The object that a factory string makes; failures become this layer's errors, chained."""
     try:
         make = import_string(factory)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise BrokenPluginError(
             f"{prefix}{distribution} failed to load ({describe(error)}). {DETAILS}"
         ) from error
     try:
-        return make(*args)
+        made = make(*args)
     except DeviceUnavailableError as error:
         raise DeviceUnavailableError(
             f"{prefix}{distribution} found no usable {what}: {error}"
@@ -315,10 +319,17 @@ def _make(factory: str, distribution: Distribution, prefix: str, what: str, *arg
         raise DeviceUnavailableError(
             f"{prefix}{distribution} found no usable {what} ({describe(error)})"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise BrokenPluginError(
             f"{prefix}{distribution} failed to open {what} ({describe(error)}). {DETAILS}"
         ) from error
+    if made is None:
+        raise InvalidPluginError(
+            f"{prefix}{distribution} failed to open {what} ({factory} returned None). {DETAILS}"
+        )
+    return made
 
 
 def _opened(driver: Any, target: Target, spec: DeviceSpec) -> OpenedDevice:

@@ -19,6 +19,7 @@ from tinycore.errors import (
     UnknownInterfaceError,
     UnknownRendererError,
 )
+from tinycore.plugin import builtin
 from tinycore.plugin.environment import chosen_provider, is_allowed
 from tinycore.plugin.known import (
     FIRST_PARTY,
@@ -41,7 +42,8 @@ def provider_of(full_name: str) -> Provider | None:
     claims = [p for p in found.by_full_name.get(full_name, ()) if is_allowed(p, found)]
     if not claims:
         return None
-    chosen = chosen_provider(full_name)
+    is_own = full_name in builtin.ENTRY_POINTS  # nobody else can provide it: no choice to make
+    chosen = None if is_own else chosen_provider(full_name)
     if chosen is not None:
         for claim in claims:
             if claim.distribution.key == chosen:
@@ -179,8 +181,13 @@ def renderer_providers_named(name: str) -> list[Provider]:
     return [p for p in map(provider_of, sorted(names)) if p is not None]
 
 
-def unknown_renderer(device: str, name: str, usable: Iterable[str], prefix: str) -> Exception:
-    """The error for a renderer that nobody provides for `device`, with the nearest name."""
+def unknown_renderer(
+    device: str, name: str, usable: Iterable[str], prefix: str, takes_any: bool = False
+) -> Exception:
+    """The error for a renderer that nobody provides for `device`, with the nearest name.
+
+    `takes_any`: the device uses the renderers of every other one.
+    """
     found = scan()
     for full_name in (f"renderer.{device}.{name}", f"renderer.any.{name}"):
         _raise_if_excluded(found, full_name, prefix)
@@ -192,14 +199,30 @@ def unknown_renderer(device: str, name: str, usable: Iterable[str], prefix: str)
     if name in known:
         return UnknownRendererError(
             f"{prefix}no installed package provides renderer {name} of {device}"
+            + _how_to_install([device])
         )
     elsewhere = sorted(
         {p.device for p in found.providers if p.kind == "renderer" and p.name == name}
+        or {d.name for d in KNOWN_DEVICES.values() if name in d.renderers}
     )
     text = f"{device} has no renderer {name}."
     if elsewhere:
-        text += f" {name} is a renderer of {', '.join(elsewhere)}."
+        text += f" {name} is a renderer of {', '.join(elsewhere)}"
+        text += (_how_to_install(elsewhere) if takes_any else "") + "."
     return UnknownRendererError(prefix + text + _near(name, here, known))
+
+
+def _how_to_install(devices: Iterable[str]) -> str:
+    """ ". Install it: ..." where a known device is provided by nobody here but by a package."""
+    for name in devices:
+        known = KNOWN_DEVICES.get(name)
+        if (
+            known is not None
+            and known.distribution
+            and not scan().by_full_name.get(f"device.{name}")
+        ):
+            return f". Install it: pip install {known.distribution}"
+    return ""
 
 
 def _near(name: str, usable: list[str], known: Iterable[str]) -> str:

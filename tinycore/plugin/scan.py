@@ -20,7 +20,7 @@ from tinycore.plugin.specs import HOST_API
 
 GROUP_PREFIX = "tinycore.plugins.v"
 _GROUP = re.compile(r"tinycore\.plugins\.v([0-9]+)\Z")
-_ENTRY = re.compile(r"(device)\.([\w-]+)\Z|(iface|renderer)\.([\w-]+)\.([\w-]+)\Z")
+_ENTRY = re.compile(r"(device)\.([\w-]+)\Z|(iface|renderer)\.([\w-]+)\.([\w-]+)\Z", re.ASCII)
 _VALUE = re.compile(r"\s*([\w.]+)\s*:\s*([\w.]+)\s*(\[.*\])?\s*\Z")
 
 
@@ -120,13 +120,18 @@ def _scan() -> Scan:
     problems: list[Problem] = []
     seen: dict[str, Distribution] = {}
     for found in importlib_metadata.distributions():
-        text = found.read_text("entry_points.txt")
-        if not text or GROUP_PREFIX not in text:
+        try:
+            text = found.read_text("entry_points.txt")
+            if not text or GROUP_PREFIX not in text:
+                continue
+            distribution = _describe(found)
+            is_first = distribution.key not in seen
+            hidden_by = _earlier_copy(distribution) if is_first else None
+        except Exception as error:  # a damaged installation, whatever reading it raises
+            problems.append(_unreadable(_path(found), error))
             continue
-        distribution = _describe(found)
         first = seen.setdefault(distribution.key, distribution)
-        if first is distribution:
-            hidden_by = _earlier_copy(distribution)
+        if is_first:
             if hidden_by is None:
                 _read_entries(text, distribution, providers, others, problems)
                 continue
@@ -145,6 +150,14 @@ def _scan() -> Scan:
 def _describe(found: Any) -> Distribution:
     metadata = found.metadata
     return Distribution(metadata["Name"] or "unknown", metadata["Version"] or "", _path(found))
+
+
+def _unreadable(path: str, error: Exception) -> Problem:
+    stem = os.path.basename(path).removesuffix(".dist-info").removesuffix(".egg-info")
+    name, _, version = stem.partition("-")
+    text = " ".join(str(error).split())
+    reason = f"the metadata in {path} cannot be read ({type(error).__name__}: {text})"
+    return Problem("invalid", Distribution(name, version, path), "", reason)
 
 
 def _path(found: Any) -> str:
