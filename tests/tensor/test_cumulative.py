@@ -66,5 +66,7 @@ def test_triangles() -> None:
     for k in (-2, 0, 1, 9):
         equal(Tensor(X).tril(k), np.tril(X, k))
         equal(Tensor(X).triu(k), np.triu(X, k))
+        equal(Tensor(X > 0).tril(k), np.tril(X > 0, k))
+        equal(Tensor((X * 9).astype(np.int8)).triu(k), np.triu((X * 9).astype(np.int8), k))
     with pytest.raises(ShapeError):
         Tensor(X[0, 0]).tril()

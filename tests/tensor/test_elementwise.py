@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -192,6 +193,73 @@ def test_special_values() -> None:
     equal(x.clip(-1, 1), np.clip(SPECIAL, -1, 1))
     equal(x.isclose(x, equal_nan=True), np.ones(9, bool))
     equal(x.isclose(x), np.isclose(SPECIAL, SPECIAL))
+
+
+def test_the_magnitude_of_either_zero_is_zero() -> None:
+    x = np.array([0.0, -0.0, -3.0, math.inf, -math.inf], np.float32)
+    assert not np.signbit(Tensor(x).abs().numpy()).any()
+    np.testing.assert_array_equal(Tensor(x[:2]).abs().reciprocal().numpy(), [math.inf, math.inf])
+    y = np.array([1.0, -1.0, 0.0, -0.0, -2.0], np.float32)
+    found = Tensor(x).copysign(Tensor(y)).numpy()
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(y))
+    equal(Tensor([-128, 127, 0], dtype="int8").abs(), np.array([-128, 127, 0], np.int8))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), list(itertools.permutations(["bool", "uint8", "int16", "f4"], 2))
+)
+def test_the_lesser_of_two_dtypes_is_taken_in_their_common_one(a: str, b: str) -> None:
+    x, y = np.array([1, 0, 5, 1]).astype(a), np.array([0, 3, 2, 1]).astype(b)
+    equal(Tensor(x).minimum(Tensor(y)), np.minimum(x, y))
+    equal(Tensor(x).maximum(Tensor(y)), np.maximum(x, y))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("exp", -10, 10),
+        ("log", 0, 9),
+        ("log10", 0, 9),
+        ("cos", -9, 9),
+        ("tan", -1.4, 1.4),
+        ("sinh", -9, 9),
+        ("cosh", -9, 9),
+        ("tanh", -4, 4),
+        ("asin", -1, 1),
+        ("acos", -1, 1),
+        ("atan", -9, 9),
+        ("asinh", -9, 9),
+        ("acosh", 1, 9),
+        ("atanh", -0.9, 0.9),
+        ("erf", -3, 3),
+        ("sigmoid", -9, 9),
+        ("silu", -9, 9),
+        ("logsigmoid", -9, 9),
+        ("softplus", -9, 9),
+        ("elu", -9, 9),
+        ("mish", -9, 9),
+        ("gelu", -2, 9),
+        ("quick_gelu", -9, 9),
+    ],
+)
+def test_functions_of_small_floats_are_rounded_once(
+    name: str, low: float, high: float, dtype: Any
+) -> None:
+    x = Tensor(np.linspace(low, high, 101)[1:-1].astype(np.float32)).cast(dtype)
+    found = getattr(x, name)()
+    assert found.dtype is dtype
+    wide = getattr(x.float(), name)().numpy()
+    half_step = 2.0**-11 if dtype is dtypes.float16 else 2.0**-8
+    np.testing.assert_allclose(found.float().numpy(), wide, rtol=1.01 * half_step, atol=1e-7)
+
+
+def test_half_stays_half() -> None:
+    x = Tensor([0.5, 1.5, -2.5], dtype=dtypes.float16)
+    equal(x.round(), np.array([0, 2, -2], np.float16))
+    assert x.copysign(Tensor([1, -1, 1])).dtype is dtypes.float16
+    assert Tensor([1, 2, 3]).copysign(x).dtype is dtypes.float16
+    assert x.logaddexp(1).dtype is dtypes.float16
 
 
 def test_rounding_takes_the_even_neighbour() -> None:

@@ -130,6 +130,11 @@ def test_cat_stack_split_chunk() -> None:
 def test_bools_and_negative_zero_survive_cat() -> None:
     a, b = np.array([True, False]), np.array([False, True, True])
     equal(Tensor(a).cat(Tensor(b)), np.concatenate([a, b]))
+    x = np.array([[-0.0, 1.0, 0.0]], np.float32)
+    for t in (Tensor(x).cat(Tensor(x), Tensor(-x), dim=1), Tensor(x).stack(Tensor(x), Tensor(-x))):
+        expected = np.concatenate([x, x, -x], 1).reshape(t.shape)
+        equal(t, expected)
+        np.testing.assert_array_equal(np.signbit(t.numpy()), np.signbit(expected))
 
 
 def test_roll() -> None:

@@ -123,11 +123,11 @@ class Cumulative(Indexing):
 
     def tril(self, diagonal: Any = 0) -> Self:
         """The lower triangle: elements above the k-th diagonal become 0."""
-        return self._triangle(diagonal).where(self, 0)
+        return self._triangle(diagonal).where(self, self._constant(0, ()))
 
     def triu(self, diagonal: Any = 0) -> Self:
         """The upper triangle: elements below the k-th diagonal become 0."""
-        return self._triangle(diagonal - 1).where(0, self)
+        return self._triangle(diagonal - 1).where(self._constant(0, ()), self)
 
     def _triangle(self, diagonal: Any) -> Self:
         """Where column - row <= diagonal."""

@@ -26,10 +26,10 @@ class Activation(Special):
 
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-self)), exact to the last bits on both sides."""
-        x = self._float()
+        x = self._wide()
         negative = x < 0
         e = (negative.where(x, -x) * _LOG2E).alu(Ops.EXP2)
-        return negative.where(e, 1.0) / (1 + e)
+        return self._narrow(negative.where(e, 1.0) / (1 + e))
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(self)), without underflow."""
@@ -49,7 +49,8 @@ class Activation(Special):
 
     def silu(self) -> Self:
         """self * sigmoid(self)."""
-        return self * self.sigmoid()
+        x = self._wide()
+        return self._narrow(x * x.sigmoid())
 
     def swish(self) -> Self:
         """As silu."""
@@ -57,16 +58,16 @@ class Activation(Special):
 
     def elu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self) - 1)."""
-        x = self._float()
+        x = self._wide()
         positive = x > 0
         # the branch not taken must stay finite, for its gradient is multiplied by 0
-        return positive.where(x, alpha * (positive.where(0, x).exp() - 1))
+        return self._narrow(positive.where(x, alpha * (positive.where(0, x).exp() - 1)))
 
     def celu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self / alpha) - 1)."""
-        x = self._float()
+        x = self._wide()
         positive = x > 0
-        return positive.where(x, alpha * ((positive.where(0, x) / alpha).exp() - 1))
+        return self._narrow(positive.where(x, alpha * ((positive.where(0, x) / alpha).exp() - 1)))
 
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
         """gamma * elu(self, alpha)."""
@@ -78,7 +79,7 @@ class Activation(Special):
 
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""
-        return (self * beta).logaddexp(0.0) * (1 / beta)
+        return self._narrow((self._wide() * beta).logaddexp(0.0) * (1 / beta))
 
     def softsign(self) -> Self:
         """self / (1 + |self|)."""
@@ -86,20 +87,22 @@ class Activation(Special):
 
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""
-        return self * self.softplus().tanh()
+        x = self._wide()
+        return self._narrow(x * x.softplus().tanh())
 
     def gelu(self) -> Self:
         """The Gaussian error linear unit, by its tanh approximation.
 
         Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", section 2.
         """
-        x = self._float()
+        x = self._wide()
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        return 0.5 * x * (1 + inner.tanh())
+        return self._narrow(0.5 * x * (1 + inner.tanh()))
 
     def quick_gelu(self) -> Self:
         """self * sigmoid(1.702 * self)."""
-        return self * (self * 1.702).sigmoid()
+        x = self._wide()
+        return self._narrow(x * (x * 1.702).sigmoid())
 
     def isclose(
         self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False

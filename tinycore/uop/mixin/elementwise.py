@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tinycore.dtype import DType, dtypes
+from tinycore.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tinycore.errors import ArgumentError, DTypeError
 from tinycore.uop.ops_table import Ops
 
@@ -308,11 +308,13 @@ class Elementwise:
     def minimum(self, x: Any) -> Self:
         """The lesser of self and x; nan where one is nan."""
         other = self.ufix(x)
-        if self.dtype.kind == "f" or other.dtype.kind == "f":
-            return -(-self)._binop(_MAX, -other, False)
-        if self.dtype.kind == "b" and other.dtype.kind == "b":
-            return self._binop(Ops.AND, other, False)
-        return (~self)._binop(_MAX, ~other, False).__invert__()
+        join = least_upper_dtype(self.dtype, other.dtype)
+        a, b = self.cast(join), other.cast(join)
+        if join.kind == "f":
+            return -(-a)._binop(_MAX, -b, False)
+        if join.kind == "b":
+            return a._binop(Ops.AND, b, False)
+        return (~a)._binop(_MAX, ~b, False).__invert__()
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
         """This moved into [min_, max_]; a bound that is None does not act. nan stays nan."""
@@ -354,6 +356,15 @@ class Elementwise:
         """This as a float: itself if it is one, else in the default float type."""
         return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
+    def _wide(self) -> Self:
+        """This as a float of at least 32 bits, for what takes more than one rounding."""
+        x = self._float()
+        return x.cast(dtypes.float32) if x.dtype.itemsize < 4 else x
+
+    def _narrow(self, out: Self) -> Self:
+        """`out`, computed from `_wide`, as the float that this is or becomes."""
+        return out.cast(self.dtype if self.dtype.kind == "f" else dtypes.default_float)
+
     def reciprocal(self) -> Self:
         """1 / self."""
         return self._float().alu(Ops.RECIPROCAL)
@@ -376,7 +387,7 @@ class Elementwise:
 
     def exp(self) -> Self:
         """e ** self."""
-        return (self._float() * _LOG2E).alu(Ops.EXP2)
+        return self._narrow((self._wide() * _LOG2E).alu(Ops.EXP2))
 
     def log2(self) -> Self:
         """The logarithm to base 2."""
@@ -384,11 +395,11 @@ class Elementwise:
 
     def log(self) -> Self:
         """The natural logarithm."""
-        return self._float().alu(Ops.LOG2) * math.log(2)
+        return self._narrow(self._wide().alu(Ops.LOG2) * math.log(2))
 
     def log10(self) -> Self:
         """The logarithm to base 10."""
-        return self._float().alu(Ops.LOG2) * math.log10(2)
+        return self._narrow(self._wide().alu(Ops.LOG2) * math.log10(2))
 
     def sin(self) -> Self:
         """The sine, of radians."""
@@ -396,44 +407,47 @@ class Elementwise:
 
     def cos(self) -> Self:
         """The cosine, of radians."""
-        return (math.pi / 2 - self._float()).alu(Ops.SIN)
+        return self._narrow((math.pi / 2 - self._wide()).alu(Ops.SIN))
 
     def tan(self) -> Self:
         """The tangent, of radians."""
-        return self.sin() / self.cos()
+        x = self._wide()
+        return self._narrow(x.sin() / x.cos())
 
     def sinh(self) -> Self:
         """The hyperbolic sine."""
-        return (self.exp() - self.neg().exp()) / 2
+        x = self._wide()
+        return self._narrow((x.exp() - x.neg().exp()) / 2)
 
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-        return (self.exp() + self.neg().exp()) / 2
+        x = self._wide()
+        return self._narrow((x.exp() + x.neg().exp()) / 2)
 
     def tanh(self) -> Self:
         """The hyperbolic tangent."""
-        x = self._float()
+        x = self._wide()
         negative = x < 0
         e = (negative.where(x, -x) * (2 * _LOG2E)).alu(Ops.EXP2)
         size = (1 - e) / (1 + e)
-        return negative.where(-size, size)
+        return self._narrow(negative.where(-size, size))
 
     def asinh(self) -> Self:
         """The inverse of sinh."""
-        x = self._float()
+        x = self._wide()
         size = x.abs()
         out = (size + (size.square() + 1).sqrt()).log()
-        return (x < 0).where(-out, out)
+        return self._narrow((x < 0).where(-out, out))
 
     def acosh(self) -> Self:
         """The inverse of cosh."""
-        x = self._float()
-        return (x + (x.square() - 1).sqrt()).log()
+        x = self._wide()
+        return self._narrow((x + (x.square() - 1).sqrt()).log())
 
     def atanh(self) -> Self:
         """The inverse of tanh."""
-        x = self._float()
-        return ((1 + x) / (1 - x)).log() * 0.5
+        x = self._wide()
+        return self._narrow(((1 + x) / (1 - x)).log() * 0.5)
 
     def trunc(self) -> Self:
         """Rounded towards zero."""
@@ -461,13 +475,14 @@ class Elementwise:
         rest = (self - near).abs()
         half = near * 0.5
         away = (rest > 0.5) | (rest.eq(0.5) & half.alu(Ops.TRUNC).ne(half))
-        return away.where(near + (self < 0).where(-1.0, 1.0), near)
+        return away.where((self < 0).where(near - 1.0, near + 1.0), near)
 
     def abs(self) -> Self:
         """The magnitude."""
         if self.dtype.kind in "ub":
             return self
-        return (-self)._binop(_MAX, self, False)
+        # 0 - x and not -x: of both zeros it is 0.0, and so is the greater of the two
+        return self._binop(_SUB, 0, True)._binop(_MAX, self, False)
 
     def sign(self) -> Self:
         """-1, 0 or 1; nan of nan."""
@@ -482,7 +497,9 @@ class Elementwise:
 
     def copysign(self, other: Any) -> Self:
         """The magnitude of self with the sign of `other`, -0.0 counting as negative."""
-        x, y = self._float(), self.ufix(other)._float()
+        y = self.ufix(other)
+        join = least_upper_float(least_upper_dtype(self.dtype, y.dtype))
+        x, y = self.cast(join), y.cast(join)
         size = x.abs()
         minus = (y < 0) | (y.eq(0) & (y.reciprocal() < 0))
         return minus.where(-size, size)
@@ -499,10 +516,12 @@ class Elementwise:
 
     def logaddexp(self, other: Any) -> Self:
         """log(exp(self) + exp(other)), without overflow."""
-        a, b = self._float(), self.ufix(other)._float()
+        y = self.ufix(other)
+        join = least_upper_float(least_upper_dtype(self.dtype, y.dtype))
+        a, b = self.cast(join)._wide(), y.cast(join)._wide()
         top = a.maximum(b).detach()
         top = top.isinf().where(0.0, top)
-        return ((a - top).exp() + (b - top).exp()).log() + top
+        return (((a - top).exp() + (b - top).exp()).log() + top).cast(join)
 
     def usum(self, *uops: Self) -> Self:
         """The sum of this and `uops`, left to right."""

@@ -415,14 +415,15 @@ class Movement:
         before, after = ((0, 0),) * dim, ((0, 0),) * (self.ndim - dim - 1)
         for p, size in zip(parts, sizes, strict=True):
             if not (size.__class__ is int and size == 0):
-                wide = p._pad_zero((*before, (at, total - at - size), *after))
-                out = wide if out is None else out._overlay(wide)
+                pads = (*before, (at, total - at - size), *after)
+                wide = p._pad_zero(pads)
+                if out is None:
+                    out = wide
+                else:  # chosen and not added: 0.0 + -0.0 is 0.0
+                    here = p._constant(True, p.shape, dtypes.bool)._pad_zero(pads)
+                    out = here.where(wide, out)  # type: ignore[attr-defined]
             at = at + size
         return self if out is None else out
-
-    def _overlay(self, other: Self) -> Self:
-        """The elements of both where the other has zeros."""
-        raise NotImplementedError
 
     def stack(self, *args: Self, dim: int = 0) -> Self:
         """This and `args` along a new axis `dim`."""

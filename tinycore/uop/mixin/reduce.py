@@ -21,11 +21,6 @@ class Reduce(Activation, Movement):
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
         raise NotImplementedError
 
-    def _overlay(self, other: Self) -> Self:
-        if self.dtype.kind == other.dtype.kind == "b":
-            return self | other
-        return self + other
-
     def _reduce(self, op: Ops, axes: tuple[int, ...], keepdim: bool) -> Self:
         shape = self.shape
         if not axes:

@@ -153,20 +153,20 @@ class Special(Elementwise):
 
     def asin(self) -> Self:
         """The angle in [-pi/2, pi/2] whose sine this is."""
-        near, far, negative = self._float()._asin_halves()
+        near, far, negative = self._wide()._asin_halves()
         out = far.where(math.pi / 2 - near * 2, near)
-        return negative.where(-out, out)
+        return self._narrow(negative.where(-out, out))
 
     def acos(self) -> Self:
         """The angle in [0, pi] whose cosine this is."""
-        near, far, negative = self._float()._asin_halves()
+        near, far, negative = self._wide()._asin_halves()
         beyond = negative.where(math.pi - near * 2, near * 2)
         inside = math.pi / 2 - negative.where(-near, near)
-        return far.where(beyond, inside)
+        return self._narrow(far.where(beyond, inside))
 
     def atan(self) -> Self:
         """The angle in [-pi/2, pi/2] whose tangent this is."""
-        x = self._float()
+        x = self._wide()
         negative = x < 0
         size = negative.where(-x, x)
         steep = size > 1
@@ -176,7 +176,7 @@ class Special(Elementwise):
         out = y * (y * y)._polynomial(_ATAN)
         out = middle.where(out + math.pi / 4, out)
         out = steep.where(math.pi / 2 - out, out)
-        return negative.where(-out, out)
+        return self._narrow(negative.where(-out, out))
 
     def erf(self) -> Self:
         """The error function: 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to self.
@@ -184,10 +184,9 @@ class Special(Elementwise):
         Source: for the form beyond 1, Shepherd and Laframboise, "Chebyshev approximation of
         (1 + 2x) exp(x^2) erfc x" (1981).
         """
-        x = self._float()
-        narrow = x.cast(dtypes.float32) if x.dtype.itemsize < 4 else x
-        negative = narrow < 0
-        size = negative.where(-narrow, narrow).clip(None, 28.0)
+        x = self._wide()
+        negative = x < 0
+        size = negative.where(-x, x).clip(None, 28.0)
         far = size > 1
         inner = far.where(0.5, size)
         small = inner * (inner * inner)._polynomial(_ERF)
@@ -195,4 +194,4 @@ class Special(Elementwise):
         tail = ((t - 3.75) / (t + 3.75))._polynomial(_ERFC)
         tail = tail / (1 + t * 2) * (t * t * -_LOG2E).alu(Ops.EXP2)
         out = far.where(1 - tail, small)
-        return negative.where(-out, out).cast(x.dtype)
+        return self._narrow(negative.where(-out, out))
