@@ -305,6 +305,18 @@ def test_bitcast_to_another_size_is_a_view():
     assert len(linear.src) == 2
 
 
+def test_bitcast_to_another_size_of_what_is_no_view_is_stored_first():
+    m = Memory()
+    x = np.arange(12, dtype="f").reshape(3, 4)
+    turned = buffer(m, x)._movement(Ops.PERMUTE, (1, 0))
+    (got,), linear = compute(m, turned.bitcast(dtypes.uint8))
+    np.testing.assert_array_equal(got, np.ascontiguousarray(x.T).view("u1"))
+    assert len(linear.src) == 1
+    twice = (buffer(m, x) + 1).bitcast(dtypes.int16).bitcast(dtypes.int64)
+    (got,), _ = compute(m, twice.contiguous())
+    np.testing.assert_array_equal(got, (x + 1).view("i8"))
+
+
 def test_a_row_padded_from_no_elements():
     m = Memory()
     none = buffer(m, np.zeros((2, 3), "f"))._movement(Ops.SHRINK, ((0, 2), (0, 0)))

@@ -79,7 +79,7 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
                 stored += c.stored
-            if ops > MAX_KERNEL_OPS:
+            if ops > MAX_KERNEL_OPS and op is not Ops.BITCAST:  # which may be no more than a view
                 cuts.add(u)
                 out[u] = _leaf(u)
             else:

@@ -247,6 +247,12 @@ class _Cutter:
                 return
         elif u.op is Ops.PARAM or (u.op in _STORED_VIEWS and self.storage(u) is not None):
             return
+        self.store(u)
+
+    def store(self, u: UOp) -> None:
+        """Makes `u` lie in memory: a bitcast to another size of elements shares its source's."""
+        while _changes_size(u):
+            u = u.src[0]
         self.forced.add(u)
 
     def run_stores(self, after: UOp) -> None:
@@ -270,9 +276,9 @@ class _Cutter:
             reader = self.kernels[first.kernel]
             return realize_reduce(u, list(uses.values()), padded, reader.reduces)
         if op in _ELEMENTWISE:
-            if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+            if _changes_size(u):
                 if self.storage(u) is None:
-                    self.forced.add(u.src[0])
+                    self.store(u)
                     if self.storage(u) is None:
                         raise ScheduleError(
                             f"bitcast of {u.src[0].dtype} to {u.dtype} has no storage"
@@ -293,17 +299,13 @@ class _Cutter:
         if u.op is Ops.PARAM:
             return
         out = self.buffer_of(u)
-        if u.op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
-            raise ScheduleError(
-                "a bitcast that changes the element size cannot be computed, only viewed"
-            )
         if u.op is Ops.COPY:
             k = self.open_kernel(u, shape, self.device(u))
             self.roots[u] = k
             k.write = out.arg.slot
             source = u.src[0]
             if self.storage(source) is None:
-                self.forced.add(source)
+                self.store(source)
             self.note_after(source)
             return
         k = self.open_kernel(u, shape, self.device(u))
@@ -371,7 +373,7 @@ class _Cutter:
         if _empty(shape):
             self.sources[u, use] = ()
         elif op in _ELEMENTWISE:
-            if op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize:
+            if _changes_size(u):
                 self.note_after(u)
                 self.sources[u, use] = ()
                 return
@@ -599,6 +601,11 @@ def _strip_reshape(u: UOp) -> UOp:
     while u.op is Ops.RESHAPE:
         u = u.src[0]
     return u
+
+
+def _changes_size(u: UOp) -> bool:
+    """Whether `u` is a bitcast to elements of another size: it can be viewed, not computed."""
+    return u.op is Ops.BITCAST and u.dtype.itemsize != u.src[0].dtype.itemsize
 
 
 def _zero_where_gated(u: UOp) -> bool:
