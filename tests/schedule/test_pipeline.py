@@ -323,3 +323,18 @@ def test_a_row_padded_from_no_elements():
     out = (none.alu(Ops.EXP2) * none)._movement(Ops.PAD, ((0, 0), (1, 1)))
     (got,), _ = compute(m, out)
     assert got.tolist() == [[0, 0], [0, 0]]
+
+
+def test_what_a_product_repeats_is_stored_and_not_the_product():
+    """The gradient of a convolution's input, where what comes in is costly to compute: stored once,
+    instead of the product of every value with every weight."""
+    from tinycore import Tensor
+
+    x, w = Tensor.empty(8, 16, 20, 20), Tensor.empty(16, 16, 3, 3)
+    y = x.conv2d(w)
+    costly = (Tensor.empty(*y.shape) / Tensor.empty(*y.shape)).exp() * Tensor.empty(*y.shape)
+    (g,) = y.gradient(x, gradient=costly)
+    linear = g.schedule_linear()
+    assert len(linear.src) == 2
+    largest = max(ref.arg if ref.op is Ops.BUFFER else 0 for call in linear.src for ref in call.src)
+    assert largest <= x.numel()

@@ -84,6 +84,8 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 out[u] = _leaf(u)
             else:
                 out[u] = Cost(work, loads, ops, stored)
+        elif op is Ops.EXPAND:
+            out[u] = _read_often(u, out[u.src[0]])
         elif op in GroupOp.Movement or op is Ops.DETACH or op is Ops.CONTIGUOUS_BACKWARD:
             out[u] = out[u.src[0]]
         elif op is Ops.GATHER:
@@ -97,6 +99,24 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
         else:
             out[u] = _leaf(u)
     return out, cuts
+
+
+def _read_often(u: UOp, cost: Cost) -> Cost:
+    """The cost of one element of EXPAND `u`.
+
+    What it repeats many times will be read from a buffer (`realize_elementwise` decides so for the
+    node below), so that a product with it is as cheap as one read, not as all that is below.
+    """
+    numel: Any = numel_of(shape_of(u) or ())
+    below: Any = numel_of(shape_of(u.src[0]) or ())
+    if not isinstance(numel, int) or not isinstance(below, int) or below == 0:
+        return cost
+    times = numel / below
+    again = cost.work + cost.loads
+    once = again + _WRITE
+    if times * again <= (once + times) * _MARGIN:
+        return cost
+    return Cost(once / times, 1, cost.ops, below)
 
 
 def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
