@@ -106,6 +106,31 @@ def test_host_vectors_follow_the_features(
     assert found.fma == ("fma" in features) and found.half == ("f16c" in features)
 
 
+@pytest.mark.parametrize(
+    ("features", "name", "missing"),
+    [
+        ("sse2", "x86-64", ()),
+        ("sse2 cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3", "nehalem", ()),
+        ("cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3", "sandybridge", ("avx",)),
+        ("asimd fphp asimdhp atomics asimdrdm asimddp", "neoverse-n1", ()),
+        ("asimd fphp asimdhp atomics asimdrdm asimddp", "neoverse-v1", ("bf16", "i8mm", "sve")),
+        ("asimd", "cortex-a72", ()),
+        ("", "sapphirerapids", ()),  # a system that does not say is believed to be right
+        ("avx", "", ()),
+    ],
+)
+def test_what_a_named_arch_needs(
+    monkeypatch: pytest.MonkeyPatch, features: str, name: str, missing: tuple[str, ...]
+) -> None:
+    has = frozenset(features.split())
+    monkeypatch.setattr(arch, "processor", lambda: Processor("m", features=has))
+    assert arch.missing_features.__wrapped__(name) == missing
+
+
+def test_every_arch_that_needs_something_exists() -> None:
+    assert set(arch.FEATURES) <= set(arch.NAMES)
+
+
 def test_machines_that_no_code_can_be_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arch, "machine_name", lambda: "riscv64")
     with pytest.raises(ArchError, match=r"this machine is riscv64.*DEV=NULL:LLVM:x86-64-v3"):

@@ -16,7 +16,7 @@ import pytest
 from tests.renderer.programs import I64, Program, elementwise_add, scaled_copy
 from tinycore.config import Context
 from tinycore.device.protocols import Allocator, Copy, Driver, Event, Launch, Slot
-from tinycore.errors import ArgumentError, DeviceError
+from tinycore.errors import ArchError, ArgumentError, DeviceError
 from tinycore.renderer.binary import Binary
 from tinycore.target import Target
 from tinycore.uop.node import UOp
@@ -150,6 +150,24 @@ def test_binaries_that_are_not_for_this_device(cpu: CpuDriver) -> None:
     good = RENDERER.compiler.compile(RENDERER.render(adder(), "k"), "k")
     with pytest.raises(DeviceError, match="no such entry point"):
         cpu.load(Binary(good.format, good.abi, "other", good.code))
+
+
+def test_code_for_a_better_processor_is_not_run(
+    cpu: CpuDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the process with an illegal instruction."""
+    name = "neoverse-v2" if "aarch64" in cpu.abi else "sapphirerapids"
+    renderer = CpuLLVMRenderer(Target("CPU", "LLVM", name))
+    binary = renderer.compiler.compile(renderer.render(adder(), "k"), "k")
+    assert binary.get("cpu") == name
+    monkeypatch.setattr(
+        "tinycore_cpu.device.missing_features", lambda arch: ("a", "b")[: len(arch)]
+    )
+    text = f"kernel k is compiled for {name}, but this processor lacks a, b. Leave the arch out"
+    with pytest.raises(ArchError, match=text):
+        cpu.load(binary)
+    assert isinstance(cpu.load(RENDERER.compiler.compile(RENDERER.render(adder(), "k"), "k")),
+                      CpuProgram)  # fmt: skip
 
 
 def test_kernels_without_an_info_record_run_too(cpu: CpuDriver) -> None:

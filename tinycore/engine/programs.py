@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from tinycore import cache
 from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
 from tinycore.config import CCACHE, DEBUG, log
-from tinycore.dtype import dtypes
+from tinycore.dtype import DType, dtypes
+from tinycore.engine.code_key import code_key
 from tinycore.errors import SerialError
 from tinycore.renderer import Binary
 from tinycore.uop.args import ProgramInfo
@@ -41,6 +42,8 @@ class Compiled(NamedTuple):
     source: str
     binary: Binary
     program: UOp  # PROGRAM(SINK, DEVICE, LINEAR, SOURCE, BINARY); LINEAR is empty when from disk
+    sizes: tuple[tuple[int, int, DType], ...]  # (slot, elements, dtype) of what it may touch
+    bounds: tuple[tuple[str, int, int], ...]  # (name, least, greatest) of its variables
 
 
 class CompileCounts:
@@ -107,7 +110,8 @@ def _after_fork() -> None:
 
 def renderer_key(renderer: Any) -> str:
     """Everything of a renderer that its output depends on."""
-    return f"{renderer.name}|{renderer.target}|{renderer.emits}|{renderer.version_key}"
+    version = f"{renderer.version_key}|{code_key(type(renderer))}"
+    return f"{renderer.name}|{renderer.target}|{renderer.emits}|{version}"
 
 
 class _Job(NamedTuple):
@@ -176,9 +180,11 @@ def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) ->
     name = lowered.arg.name
     source = renderer.render(lowered.src[2], name)
     if DEBUG >= 4:
-        from tinycore.engine.report import show_source
+        from tinycore.engine.report import show_assembly, show_source
 
         show_source(lowered, source)
+        if DEBUG >= 7:
+            show_assembly(renderer.compiler, source, name)
     CompileCounts.compiler += 1
     binary = _compilers().submit(renderer.compiler.compile, source, name)
     return _Job(key, future, binary, lowered, source)
@@ -218,7 +224,23 @@ def _assemble(lowered: UOp, source: str, binary: Binary) -> Compiled:
         ),
         info,
     )
-    return Compiled(info, source, binary, program)
+    return _compiled(program, binary)
+
+
+def _compiled(program: UOp, binary: Binary) -> Compiled:
+    kernel = program.src[0]
+    sizes = []
+    for u in kernel.toposort():
+        if u.op is Ops.PARAM:
+            sizes.append((u.arg.slot, u.arg.size, u.dtype))
+    bounds = tuple([(v.arg.name, v.arg.vmin, v.arg.vmax) for v in kernel.variables()])
+    return Compiled(
+        program.arg, program.src[3].arg, binary, program, tuple(sorted(sizes, key=_slot)), bounds
+    )
+
+
+def _slot(entry: tuple[int, int, DType]) -> int:
+    return entry[0]
 
 
 def _number(x: Any) -> int:
@@ -240,14 +262,8 @@ def _from_disk(key: Key) -> Compiled | None:
     except SerialError as error:
         log.debug("a cached program cannot be read and is compiled again: %s", error)
         return None
-    info: ProgramInfo = program.arg
-    full = UOp(
-        Ops.PROGRAM,
-        dtypes.void,
-        (key.kernel, *program.src[1:]),
-        info,
-    )
-    return Compiled(info, program.src[3].arg, program.src[4].arg, full)
+    full = UOp(Ops.PROGRAM, dtypes.void, (key.kernel, *program.src[1:]), program.arg)
+    return _compiled(full, full.src[4].arg)
 
 
 def _to_disk(key: Key, compiled: Compiled) -> None:

@@ -45,6 +45,11 @@ class Arch:
     def is_host(self) -> bool:
         return not self.name
 
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a binary says of itself, so that no processor is made to run what it cannot."""
+        return () if self.is_host else (("cpu", self.name),)
+
 
 # Levels of the x86-64 psABI. AVX without AVX2 (sandybridge) has no 256-bit integer arithmetic.
 _V1 = ("x86_64", 16, 16, False, False)
@@ -65,6 +70,41 @@ NAMES: dict[str, Arch] = {
     name: Arch(name, *kind) for kind, names in _KINDS.items() for name in names.split()
 }
 NAMES["aarch64"] = Arch("generic", *_NEON)
+
+# What each level adds that compilers use for code like ours, as Linux names it. (Cryptography,
+# matrix tiles and the like are left out: no plain arithmetic turns into them.)
+_ADDS = {
+    "v2": "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
+    "v3": "avx avx2 bmi1 bmi2 f16c fma abm movbe",
+    "v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
+    "ice": "avx512ifma avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg avx512_vpopcntdq gfni",
+    "arm8.2": "asimdhp fphp atomics asimdrdm",
+    "dot": "asimddp",
+    "sve": "sve bf16 i8mm",
+}
+_NEEDS: dict[str, str] = {
+    "x86-64-v2 nehalem westmere": "v2",
+    "sandybridge": "v2 avx",
+    "x86-64-v3 haswell broadwell skylake znver1 znver2 znver3": "v2 v3",
+    "alderlake raptorlake": "v2 v3 gfni avx_vnni",
+    "x86-64-v4 skylake-avx512": "v2 v3 v4",
+    "cascadelake": "v2 v3 v4 avx512_vnni",
+    "icelake-client icelake-server tigerlake": "v2 v3 v4 ice",
+    "sapphirerapids": "v2 v3 v4 ice avx512_bf16 avx512_fp16 avx_vnni",
+    "znver4": "v2 v3 v4 ice avx512_bf16",
+    "znver5": "v2 v3 v4 ice avx512_bf16 avx_vnni",
+    "cortex-a76 cortex-x1 neoverse-n1": "arm8.2 dot",
+    "apple-m1": "arm8.2 dot asimdfhm",
+    "apple-m2 apple-m3": "arm8.2 dot asimdfhm bf16 i8mm",
+    "neoverse-v1": "arm8.2 dot sve",
+    "neoverse-n2 neoverse-v2": "arm8.2 dot sve sve2",
+}
+FEATURES: dict[str, frozenset[str]] = {
+    name: frozenset(" ".join([_ADDS.get(word, word) for word in needs.split()]).split())
+    for names, needs in _NEEDS.items()
+    for name in names.split()
+}
+"""What code for a named arch may use beyond the baseline of its kind of machine."""
 
 PATTERN = r"|".join(["", "native", *sorted(NAMES)])
 """A regular expression for every arch that is accepted (they hold no special characters)."""
@@ -100,6 +140,13 @@ def host_arch() -> Arch:
     wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has
     vector_bytes = 64 if wide else 32 if "avx2" in has else 16
     return Arch("", machine, vector_bytes, 32 if wide else 16, "fma" in has, "f16c" in has)
+
+
+@functools.cache
+def missing_features(name: str) -> tuple[str, ...]:
+    """What this processor lacks to run code for the arch `name`; nothing where it says nothing."""
+    has = processor().features
+    return tuple(sorted(FEATURES.get(name, frozenset()) - has)) if has else ()
 
 
 def capabilities_of(arch: Arch) -> Capabilities:

@@ -110,7 +110,7 @@ class ClangCompiler(Compiler):
             path = Path(folder, "kernel.o")
             _run((*self.command, *self.flags, "-o", str(path), "-"), source.encode(), name)
             code = path.read_bytes()
-        return Binary("elf-rel", self.arch.abi, name, code)
+        return Binary("elf-rel", self.arch.abi, name, code, self.arch.metadata)
 
     def assembly(self, source: str, name: str) -> str:
         flags = [flag for flag in self.flags if flag != "-c"]

@@ -20,10 +20,10 @@ from typing import Any
 from tinycore.config import CPU_COUNT
 from tinycore.device.protocols import Copy, Event, Launch, Memory, Slot
 from tinycore.device.sync import DoneEvent
-from tinycore.errors import ArgumentError, DeviceError
+from tinycore.errors import ArchError, ArgumentError, DeviceError
 from tinycore.renderer.binary import Binary
 from tinycore.target import Target
-from tinycore_cpu.arch import arch_of, capabilities_of, host_arch
+from tinycore_cpu.arch import arch_of, capabilities_of, host_arch, missing_features
 from tinycore_cpu.loader import Code
 from tinycore_cpu.memory import CpuAllocator, address_of
 from tinycore_cpu.native import BATCH_WORDS, ENTRY_WORDS, has_pool, runtime
@@ -234,10 +234,18 @@ class CpuDriver:
         _drivers.add(self)
 
     def load(self, binary: Binary) -> CpuProgram:
-        """Raises: DeviceError for another ABI, LoadError for code that cannot be used."""
+        """Raises: DeviceError for another ABI, ArchError for a processor that can more than this
+        one, LoadError for code that cannot be used."""
         if binary.abi != self.abi:
             raise DeviceError(
                 f"kernel {binary.entry} is of ABI {binary.abi}; this CPU loads {self.abi}"
+            )
+        arch = str(binary.get("cpu", ""))
+        lacks = missing_features(arch)
+        if lacks:
+            raise ArchError(
+                f"kernel {binary.entry} is compiled for {arch}, but this processor lacks "
+                f"{', '.join(lacks)}. Leave the arch out of DEV to compile for this machine"
             )
         return CpuProgram(binary)
 

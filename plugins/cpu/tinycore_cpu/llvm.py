@@ -72,7 +72,8 @@ class LLVMCompiler(Compiler):
 
     def compile(self, source: str, name: str) -> Binary:
         """Raises: CompileError with the kernel's name and the line that LLVM refuses."""
-        return Binary("elf-rel", self.arch.abi, name, self.object(source, name))
+        code = self.object(source, name)
+        return Binary("elf-rel", self.arch.abi, name, code, self.arch.metadata)
 
     def object(self, source: str, name: str) -> bytes:
         """The object file of a module that defines `name`."""
