@@ -149,3 +149,44 @@ def test_a_second_process_compiles_nothing(tmp_path):
         results.append(done.stdout.rsplit(" ", 1))
     assert results[0][0] == results[1][0]
     assert int(results[0][1]) > 0 and int(results[1][1]) == 0
+
+
+def _doubling(size: int) -> UOp:
+    a, b = UOp.placeholder((size,), dtypes.float32, 0), UOp.placeholder((size,), dtypes.float32, 1)
+    i = UOp.range(size, 0)
+    return UOp.sink(a[i].store(b[i] * 2.0).end(i))
+
+
+def test_a_kernel_is_not_run_on_buffers_that_are_too_small_or_missing():
+    from tinycore.device import Device
+    from tinycore.engine.realize import run_linear
+    from tinycore.errors import ArgumentError
+
+    device = Device.DEFAULT
+    small, right = [UOp.new_buffer(device, n, dtypes.float32) for n in (7, 8)]
+    right.buffer.ensure_allocated().copyin(memoryview(bytes(32)))
+    call = _doubling(8).call(UOp.new_buffer(device, 8, dtypes.float32), small)
+    with pytest.raises(ArgumentError, match=r"8 x float32 of buffer 1, which has 7 x float32"):
+        run_linear(UOp(Ops.LINEAR, src=(call,)), {})
+    call = _doubling(8).call(right)
+    with pytest.raises(ArgumentError, match="takes 2 buffers, got 1"):
+        run_linear(UOp(Ops.LINEAR, src=(call,)), {})
+
+
+def test_a_variable_keeps_its_bounds():
+    from tinycore.device import Device
+    from tinycore.engine.realize import run_linear
+    from tinycore.errors import ArgumentError
+
+    n = UOp.variable("n", 1, 8)
+    a = UOp.placeholder((8,), dtypes.float32, 0)
+    i = UOp.range(n, 0)
+    kernel = UOp.sink(a[i].store(1.0).end(i))
+    out = UOp.new_buffer(Device.DEFAULT, 8, dtypes.float32)
+    linear = UOp(Ops.LINEAR, src=(kernel.call(out),))
+    run_linear(linear, {"n": 8})
+    assert out.buffer.numpy().tolist() == [1.0] * 8
+    with pytest.raises(ArgumentError, match="n runs from 1 to 8, got 9"):
+        run_linear(linear, {"n": 9})
+    with pytest.raises(ArgumentError, match="needs a value for variable 'n'"):
+        run_linear(linear, {})

@@ -73,6 +73,23 @@ def compile_calls(linear: UOp) -> dict[UOp, dict[str, Compiled]]:
     return out
 
 
+def check_buffers(compiled: Compiled, args: Sequence[UOp]) -> None:
+    """Raises: ArgumentError where a kernel is given buffers that it would reach out of."""
+    name = compiled.info.name
+    for slot, size, dtype in compiled.sizes:
+        if slot >= len(args):
+            raise ArgumentError(
+                f"kernel {name} takes {compiled.sizes[-1][0] + 1} buffers, got {len(args)}"
+            )
+        given = args[slot]
+        held = given.arg[0] if given.op is Ops.BUFFER_VIEW else given.arg
+        if held * given.dtype.itemsize < size * dtype.itemsize:
+            raise ArgumentError(
+                f"kernel {name} uses {size} x {dtype.name} of buffer {slot}, which has {held} x "
+                f"{given.dtype.name}"
+            )
+
+
 def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item]:
     """The items of `linear`; buffers in `slots` are left open under their number."""
     programs = compile_calls(linear)
@@ -95,6 +112,7 @@ def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item
         item.driver = Device[device].driver
         if body.op is Ops.SINK:
             item.compiled = programs[body][device]
+            check_buffers(item.compiled, args)
             item.program = loaded.get(item.driver, item.compiled.binary)
         items.append(item)
     return items
@@ -117,6 +135,12 @@ def launch_of(item: Item, values: Mapping[str, int]) -> Launch:
         given = tuple([values[v] for v in info.vars])
     except KeyError as missing:
         raise ArgumentError(f"kernel {info.name} needs a value for variable {missing}") from None
+    for variable, least, greatest in item.compiled.bounds:
+        if variable in values and not least <= values[variable] <= greatest:
+            raise ArgumentError(
+                f"kernel {info.name}: variable {variable} runs from {least} to {greatest}, got "
+                f"{values[variable]}"
+            )
     return Launch(
         item.program,
         buffers,

@@ -41,6 +41,11 @@ def report_item(item: Item, counts: tuple[int, int, int], seconds: float) -> Non
         _say(f"    global {info.global_size} local {info.local_size} opts {kernel.arg.applied}")
 
 
+def show_assembly(compiler: Any, source: str, name: str) -> None:
+    """The machine code of a kernel as text, where its compiler can tell."""
+    _say(compiler.assembly(source, name) or f"no assembly of {name} can be shown")
+
+
 def show_source(lowered: UOp, source: str) -> None:
     """The kernel's source at DEBUG=4, its nodes at 5, its linear program at 6."""
     if DEBUG >= 5:
