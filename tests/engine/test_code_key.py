@@ -29,13 +29,13 @@ def renderer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
 
 
 def test_a_changed_file_is_a_new_key(renderer: type, tmp_path: Path) -> None:
-    first = code_key.__wrapped__(renderer)
+    first = code_key.__wrapped__(renderer.__module__)
     (tmp_path / "a_backend" / "data.bin").write_bytes(b"22")
-    assert code_key.__wrapped__(renderer) == first  # no code
+    assert code_key.__wrapped__(renderer.__module__) == first  # no code
     (tmp_path / "a_backend" / "deep" / "rules.py").write_text("x = 12\n")
-    second = code_key.__wrapped__(renderer)
+    second = code_key.__wrapped__(renderer.__module__)
     (tmp_path / "a_backend" / "more.py").write_text("")
-    assert len({first, second, code_key.__wrapped__(renderer)}) == 3
+    assert len({first, second, code_key.__wrapped__(renderer.__module__)}) == 3
 
 
 def test_a_package_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,15 +44,15 @@ def test_a_package_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         archive.writestr("a_packed_backend.py", "class Renderer: pass\n")
     monkeypatch.syspath_prepend(str(path))
     renderer = importlib.import_module("a_packed_backend").Renderer
-    first = code_key.__wrapped__(renderer)
+    first = code_key.__wrapped__(renderer.__module__)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("more.py", "")
-    assert code_key.__wrapped__(renderer) != first
+    assert code_key.__wrapped__(renderer.__module__) != first
 
 
 def test_the_core_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Device["PYTHON"].renderer
-    key = code_key(type(found))
+    key = code_key(type(found).__module__)
     assert key in renderer_key(found)
     monkeypatch.setattr(module, "_STAGES", module._STAGES[1:])
-    assert code_key.__wrapped__(type(found)) != key
+    assert code_key.__wrapped__(type(found).__module__) != key

@@ -16,18 +16,18 @@ _STAGES = ("tinycore.codegen", "tinycore.renderer", "tinycore.uop", "tinycore.dt
 
 
 @functools.cache
-def code_key(renderer: type) -> str:
-    """A digest over the files that turn a kernel into a program with a renderer of this class.
+def code_key(module: str) -> str:
+    """A digest over the files that turn a kernel into a program with a renderer of this module.
 
     Files count with their name, size and time, so that nothing is read: some 0.3 ms.
     """
     state = blake2b(digest_size=8)
-    own = renderer.__module__.partition(".")[0]
-    for module in (*_STAGES, *(() if own == "tinycore" else (own,))):
-        path = getattr(sys.modules.get(module), "__file__", None) or ""
+    own = module.partition(".")[0]
+    for name in (*_STAGES, *(() if own == "tinycore" else (own,))):
+        path = getattr(sys.modules.get(name), "__file__", None) or ""
         root = os.path.dirname(path) if os.path.basename(path) == "__init__.py" else path
-        for name, found in sorted(_files(root)):
-            state.update(f"{module}|{name}|{found.st_size}|{found.st_mtime_ns}\n".encode())
+        for file, found in sorted(_files(root)):
+            state.update(f"{name}|{file}|{found.st_size}|{found.st_mtime_ns}\n".encode())
     return state.hexdigest()
 
 

@@ -110,7 +110,7 @@ def _after_fork() -> None:
 
 def renderer_key(renderer: Any) -> str:
     """Everything of a renderer that its output depends on."""
-    version = f"{renderer.version_key}|{code_key(type(renderer))}"
+    version = f"{renderer.version_key}|{code_key(type(renderer).__module__)}"
     return f"{renderer.name}|{renderer.target}|{renderer.emits}|{version}"
 
 
