@@ -189,18 +189,28 @@ def test_windows(n: int, size: int, step: int, dilation: int, summed: bool) -> N
     np.testing.assert_allclose(evaluate_graph(g.uop), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_convolution_gradients_are_one_sum() -> None:
-    """The gradient of a convolution's input sums channels and window places in one reduction."""
-    x, w = Tensor.empty(2, 3, 8, 8), Tensor.empty(4, 3, 3, 3)
-    y = x.conv2d(w)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_gradient_of_a_convolution_is_a_convolution(stride: int) -> None:
+    """It sums channels and window places at once, over windows of the padded gradient."""
+    x, w = Tensor.empty(2, 3, 9, 9), Tensor.empty(4, 3, 3, 3)
+    y = x.conv2d(w, stride=stride)
     (g,) = y.gradient(x, gradient=Tensor.empty(*y.shape))
-    sums = [u for u in g.uop.toposort() if u.op is Ops.REDUCE_AXIS]
-    tops = [u for u in sums if not any(u in v.toposort() for v in sums if v is not u)]
-    assert len(tops) == 1
-    assert g.uop.base is tops[0]
-    assert tops[0].src[0].op is Ops.GATHER
-    below = [u for u in tops[0].src[0].toposort() if u.op is Ops.REDUCE_AXIS]
-    assert not below
+    order = list(g.uop.toposort())
+    (total,) = [u for u in order if u.op is Ops.REDUCE_AXIS]
+    assert g.uop.base is total
+    assert total.src[0].op is Ops.MUL
+    assert sum(u.op is Ops.UNFOLD for u in order) == 2
+    assert not any(u.op is Ops.GATHER for u in order)
+    assert len(g.schedule_linear().src) == 2
+
+
+def test_overlapping_windows_that_are_no_convolution_are_one_sum() -> None:
+    """A sum that the gradient ends in is joined with that over the places in the window."""
+    x, y = Tensor.empty(4, 9), Tensor.empty(5, 4, 7, 3)
+    (g,) = (x.unfold(1, 3, 1).unsqueeze(0) * y).exp2().sum().gradient(x)
+    order = list(g.uop.toposort())
+    (total,) = [u for u in order if u.op is Ops.REDUCE_AXIS]
+    assert total.src[0].op is Ops.GATHER
 
 
 def test_an_axis_that_is_walked_is_not_compared() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import GradientError
-from tinycore.tensor.views import put_back, replayed, spread
+from tinycore.tensor.unfold_gradient import gradient_of_windows, summed, transposed_convolution
+from tinycore.tensor.views import put_back, replayed
 from tinycore.uop.args import ReduceArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
@@ -34,6 +35,10 @@ def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, 
     Raises: GradientError where an op on the way has no gradient rule.
     """
     order, on_path = _paths(root, targets)
+    uses: dict[UOp, int] = {}
+    for u in order:
+        for s in _sources(u):
+            uses[s] = uses.get(s, 0) + 1
     grads: dict[UOp, UOp] = {root: root_grad}
     for u in reversed(order):
         g = grads.get(u)
@@ -45,6 +50,15 @@ def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, 
             continue
         if u not in targets:
             del grads[u]
+        if u.op is Ops.UNFOLD:
+            chain = [u]
+            while (s := chain[-1].src[0]).op is Ops.UNFOLD and uses[s] == 1 and s not in targets:
+                chain.append(s)
+            joined = transposed_convolution(chain[::-1], g)
+            if joined is not None:
+                before = grads.get(s)
+                grads[s] = joined if before is None else UOp(_ADD, s.dtype, (before, joined))
+                continue
         rule = RULES.get(u.op)
         if rule is None:
             raise GradientError(f"[gradient] {u.op.name} has no gradient")
@@ -110,20 +124,6 @@ def _less(a: UOp, b: UOp) -> UOp:
 
 def _equal(a: UOp, b: UOp) -> UOp:
     return UOp(Ops.CMPEQ, _BOOL, (a, b))
-
-
-def _summed(u: UOp, axes: tuple[int, ...]) -> UOp:
-    """The sum of `u` over `axes`, which keep size 1; small floats are summed as float32."""
-    if not axes:
-        return u
-    if 0 in [u.shape[a] for a in axes]:
-        shape = tuple([1 if i in axes else s for i, s in enumerate(u.shape)])
-        return UOp.const(u.dtype, 0.0, shape=shape)
-    if u.dtype.itemsize < 4:
-        wide = UOp(Ops.CAST, dtypes.float32, (u,))
-        total = UOp(Ops.REDUCE_AXIS, dtypes.float32, (wide,), ReduceArg(_ADD, axes))
-        return UOp(Ops.CAST, u.dtype, (total,))
-    return UOp(Ops.REDUCE_AXIS, u.dtype, (u,), ReduceArg(_ADD, axes))
 
 
 # --- elementwise
@@ -237,7 +237,7 @@ def _expand(u: UOp, g: UOp, need: Need) -> Grads:
     axes = tuple(
         [i for i, (a, b) in enumerate(zip(source, shape, strict=True)) if a is not b and a != b]
     )
-    return (_summed(g, axes), *[None] * (len(u.src) - 1))
+    return (summed(g, axes), *[None] * (len(u.src) - 1))
 
 
 def _pad(u: UOp, g: UOp, need: Need) -> Grads:
@@ -254,79 +254,8 @@ def _flip(u: UOp, g: UOp, need: Need) -> Grads:
     return (UOp(Ops.FLIP, g.dtype, (g,), u.arg),)
 
 
-def _iota(shape: tuple[int, ...], axis: int) -> UOp:
-    """The position along `axis`, in `shape`."""
-    row = UOp(Ops.IOTA, _INT, (), shape[axis])
-    return row.reshape(tuple([s if i == axis else 1 for i, s in enumerate(shape)]))._broadcast_to(
-        shape
-    )
-
-
-def _integer(value: int, shape: tuple[int, ...]) -> UOp:
-    return UOp.const(_INT, value, shape=shape)
-
-
 def _unfold(u: UOp, g: UOp, need: Need) -> Grads:
-    """Each element's gradient is the sum over the windows that hold it.
-
-    Where windows overlap, the sum runs over the place k in the window: element j is at place k of
-    window (j - k * dilation) / step, if that is a whole number and a window. A sum that the
-    gradient ends in already is joined with it, so that both are one loop nest over one product.
-    """
-    axis, size, step, dilation = u.arg
-    shape = u.src[0].shape
-    if step >= dilation * (size - 1) + 1:
-        return (spread(g, axis, step, dilation, shape),)
-    inner, summed = _under_sum(g, axis)
-    wide = inner.shape
-    last = len(wide) - 1
-    at = (*wide[:axis], shape[axis], *wide[axis + 1 :])
-    window = _iota(at, axis)
-    place = _iota(at, last)
-    if dilation != 1:
-        place = UOp(_MUL, _INT, (place, _integer(dilation, at)))
-    window = UOp(Ops.SUB, _INT, (window, place))
-    if step != 1:
-        by = _integer(step, at)
-        whole = _equal(UOp(Ops.FLOORMOD, _INT, (window, by)), _integer(0, at))
-        number = UOp(Ops.FLOORDIV, _INT, (window, by))
-        window = UOp(_WHERE, _INT, (whole, number, _integer(-1, at)))
-    index = [window if i == axis else _iota(at, i) for i in range(len(at))]
-    found = UOp(Ops.GATHER, g.dtype, (inner, *index))
-    return (_summed(found, (*summed, last)).reshape(shape),)
-
-
-def _under_sum(g: UOp, axis: int) -> tuple[UOp, tuple[int, ...]]:
-    """(what `g` is the sum of, over which axes); `g` itself and no axes where it is no sum.
-
-    A sum over `axis` or the last axis is left alone. Axes of size 1 that a RESHAPE took from the
-    end are looked through, and so is the float32 that a sum of small floats is made in.
-    """
-    node = g
-    dropped = 0
-    if node.op is Ops.RESHAPE:
-        dropped = node.src[0].ndim - node.ndim
-        if dropped <= 0 or node.src[0].shape != (*g.shape, *(1,) * dropped):
-            return g, ()
-        node = node.src[0]
-    small = node.op is Ops.CAST and node.src[0].op is Ops.REDUCE_AXIS
-    if small:
-        node = node.src[0]
-    if node.op is not Ops.REDUCE_AXIS or node.arg.op is not _ADD:
-        return g, ()
-    source, axes = node.src[0], node.arg.axes
-    if small:
-        if source.op is not Ops.CAST or source.src[0].dtype is not g.dtype:
-            return g, ()
-        source = source.src[0]
-    ndim = g.ndim
-    last = ndim - 1
-    if last in axes or axis in axes or not all([ndim + k in axes for k in range(dropped)]):
-        return g, ()
-    # the axes that were dropped move before the window's, which stays the last
-    order = (*range(last), *range(ndim, ndim + dropped), last)
-    moved = source.permute(order) if dropped else source
-    return moved, tuple([a if a < last else last + (a - ndim) for a in axes])
+    return (gradient_of_windows(u, g),)
 
 
 def _gather(u: UOp, g: UOp, need: Need) -> Grads:
@@ -344,18 +273,18 @@ def _gather(u: UOp, g: UOp, need: Need) -> Grads:
         if axis is not None and axis not in direct.values() and places[axis] == elements[i]:
             direct[i] = axis
     compared = [i for i in range(len(elements)) if i not in direct]
-    summed = [a for a in range(len(places)) if a not in direct.values()]
+    folded = [a for a in range(len(places)) if a not in direct.values()]
     # the axes of x in order, then the places that are summed
-    wide = (*elements, *[places[a] for a in summed])
+    wide = (*elements, *[places[a] for a in folded])
     order = [direct.get(i) for i in range(len(elements))]
 
     def placed(v: UOp) -> UOp:
         """`v`, shaped as the places, in the axes of `wide`."""
         kept = [a for a in order if a is not None]
-        v = v.permute((*kept, *summed))
+        v = v.permute((*kept, *folded))
         sizes = iter(v.shape)
         shape = tuple(
-            [1 if a is None else next(sizes) for a in order] + [places[a] for a in summed]
+            [1 if a is None else next(sizes) for a in order] + [places[a] for a in folded]
         )
         return v.reshape(shape)._broadcast_to(wide)
 
@@ -368,7 +297,7 @@ def _gather(u: UOp, g: UOp, need: Need) -> Grads:
         hit = same if hit is None else UOp(Ops.AND, _BOOL, (hit, same))
     if hit is not None:
         out = _kept_where(hit, out)
-    out = _summed(out, tuple(range(len(elements), len(wide)))).reshape(elements)
+    out = summed(out, tuple(range(len(elements), len(wide)))).reshape(elements)
     return (out, *none)
 
 
@@ -395,7 +324,7 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Grads:
         return (g._broadcast_to(shape),)
     if op is Ops.MAX:
         hit = _equal(x, u._broadcast_to(shape))
-        ties = _summed(hit.cast(g.dtype), axes)
+        ties = summed(hit.cast(g.dtype), axes)
         share = UOp(Ops.FDIV, g.dtype, (g, ties))
         return (_kept_where(hit, share._broadcast_to(shape)),)
     # a product: the others' product, which a division gives except where there are zeros
