@@ -62,6 +62,10 @@ class MissingFileError(TinycoreError, FileNotFoundError):
     """A file that is needed is not there; the text says where it was looked for."""
 
 
+class OutputError(TinycoreError, OSError):
+    """A file cannot be written where the user wants it."""
+
+
 class JitError(TinycoreError, RuntimeError):
     """A captured function was called in a way that it was not captured for."""
 

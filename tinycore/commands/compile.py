@@ -7,14 +7,17 @@ Writes, for every distinct kernel, its source, its binary and its graph (for `re
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tinycore.errors import ArgumentError
+from tinycore.config import suggest
+from tinycore.errors import ArgumentError, OutputError, TinycoreError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +35,16 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target.parse(arguments.target)
     if not target.device:
         raise ArgumentError(f"--target {arguments.target!r} names no device; write CPU:LLVM, say")
-    function = _load(arguments.what)
     renderer = plugin.select_renderer(target)
-    with Context(DEV="NULL"):
-        linear, var_vals = _schedule(function)
-    table = write_program(linear, var_vals, renderer, Path(arguments.output))
+    # what the user's code prints goes aside: stdout holds the result of the command
+    with Context(DEV="NULL"), contextlib.redirect_stdout(sys.stderr):
+        linear, var_vals = _schedule(_load(arguments.what), arguments.what)
+    try:
+        table = write_program(linear, var_vals, renderer, Path(arguments.output))
+    except OSError as error:
+        if isinstance(error, TinycoreError):
+            raise
+        raise OutputError(f"cannot write to {arguments.output}: {error}") from error
     if arguments.json:
         json.dump(table, sys.stdout, indent=1)
         sys.stdout.write("\n")
@@ -61,19 +69,36 @@ def _load(what: str) -> Any:
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        raise ArgumentError(f"{path} has no function {name!r}")
+        near = suggest(name, [n for n, value in vars(module).items() if callable(value)])
+        hint = f" Did you mean {near}?" if near else ""
+        raise ArgumentError(f"{path} has no function {name!r}.{hint}")
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise ArgumentError(
+            f"{what} must be callable without arguments ({error}); write a function that makes "
+            "the inputs itself"
+        ) from None
     return function
 
 
-def _schedule(function: Any) -> tuple[Any, dict[str, int]]:
+def _schedule(function: Any, what: str) -> tuple[Any, dict[str, int]]:
     from tinycore.engine.jit import _is_tensor, _leaves
     from tinycore.engine.realize import schedule_tensors
 
     result = function()
     tensors = [x for _, x in _leaves(result, "result") if _is_tensor(x)]
     if not tensors:
-        raise ArgumentError("the function returned no tensor; return what is to be computed")
-    return schedule_tensors(tensors)
+        raise ArgumentError(
+            f"{what} must return the tensors to compute, got {type(result).__name__}"
+        )
+    linear, var_vals = schedule_tensors(tensors)
+    if not linear.src:
+        raise ArgumentError(
+            f"{what} left nothing to compute: its tensors are realized already. Return them as "
+            "expressions, without realize()"
+        )
+    return linear, var_vals
 
 
 def write_program(linear: Any, var_vals: dict[str, int], renderer: Any, folder: Path) -> Any:

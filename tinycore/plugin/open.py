@@ -266,7 +266,8 @@ def _make_renderer(
     is_named: bool = True,
 ) -> Renderer:
     spec: RendererSpec = spec_of(found, prefix, is_named)
-    _check_abi(device, provider, spec.name, found, spec.emits, prefix)
+    emits, arch = spec.emits, target.arch
+    _check_abi(device, provider, found, emits, arch, prefix)
     if not re.fullmatch(spec.arch_pattern, target.arch, re.IGNORECASE):
         if target.arch:
             raise ArchError(
@@ -281,19 +282,21 @@ def _make_renderer(
     own_target = Target(device=owner, renderer=spec.name, arch=target.arch)
     what = f"renderer {spec.name}"
     renderer: Renderer = _make(spec.factory, found.distribution, prefix, what, own_target)
-    _check_abi(device, provider, spec.name, found, getattr(renderer, "emits", spec.emits), prefix)
+    _check_abi(device, provider, found, getattr(renderer, "emits", emits), arch, prefix)
     return renderer
 
 
 def _check_abi(
-    device: DeviceSpec, provider: Provider, name: str, found: Provider, emits: str, prefix: str
+    device: DeviceSpec, provider: Provider, found: Provider, emits: str, arch: str, prefix: str
 ) -> None:
     if ANY_ABI in device.loads or emits in device.loads:
         return
     loads = ", ".join(sorted(device.loads)) or "nothing"
+    compile_only = Target("NULL", f"{found.device}.{found.name}", arch)
     raise IncompatibleRendererError(
-        f"{prefix}renderer {name} ({found.distribution}) emits {emits}, "
-        f"but device {device.name} ({provider.distribution}) loads {loads}"
+        f"{prefix}renderer {found.name} ({found.distribution}) emits {emits}, "
+        f"but device {device.name} ({provider.distribution}) loads {loads}. "
+        f"To compile and not run: DEV={compile_only}"
     )
 
 
