@@ -149,24 +149,44 @@ def gradient_of_windows(u: UOp, g: UOp) -> UOp:
 
 
 def _under_sum(g: UOp, axis: int) -> tuple[UOp, tuple[int, ...]]:
-    """As _sum_of, but axes of size 1 that a RESHAPE took from the end are looked through, too; a
-    sum over `axis` or the last axis is left alone."""
+    """As _sum_of, but a RESHAPE that only drops axes that were summed is looked through, too; a sum
+    over `axis` or the last axis is left alone.
+
+    Dropped axes stand before the last one in what is given back.
+    """
+    kept = list(range(g.ndim))
     node = g
-    dropped = 0
     if node.op is Ops.RESHAPE:
-        dropped = node.src[0].ndim - node.ndim
-        if dropped <= 0 or node.src[0].shape != (*g.shape, *(1,) * dropped):
-            return g, ()
         node = node.src[0]
-    source, axes = _sum_of(node)
-    ndim = g.ndim
-    last = ndim - 1
-    if last in axes or axis in axes or not all([ndim + k in axes for k in range(dropped)]):
+        source, axes = _sum_of(node)
+        aligned = _kept_axes(node.shape, g.shape, axes)
+        if aligned is None:
+            return g, ()
+        kept = aligned
+    else:
+        source, axes = _sum_of(node)
+    if kept[axis] in axes or kept[-1] in axes:
         return g, ()
-    # the axes that were dropped move before the window's, which stays the last
-    order = (*range(last), *range(ndim, ndim + dropped), last)
+    dropped = [a for a in range(node.ndim) if a not in kept]
+    order = (*kept[:-1], *dropped, kept[-1])
     moved = source.permute(order) if dropped else source
-    return moved, tuple([a if a < last else last + (a - ndim) for a in axes])
+    return moved, tuple([order.index(a) for a in axes])
+
+
+def _kept_axes(
+    before: tuple[int, ...], after: tuple[int, ...], summed_axes: tuple[int, ...]
+) -> list[int] | None:
+    """The axes of `before` that `after` consists of, if it lacks nothing but summed ones."""
+    kept: list[int] = []
+    surplus = len(before) - len(after)
+    for a, size in enumerate(before):
+        if surplus and a in summed_axes:
+            surplus -= 1
+        elif len(kept) < len(after) and after[len(kept)] == size:
+            kept.append(a)
+        else:
+            return None
+    return None if surplus or len(kept) != len(after) else kept
 
 
 def _iota(shape: tuple[int, ...], axis: int) -> UOp:
