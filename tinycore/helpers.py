@@ -9,30 +9,27 @@ import contextlib
 import ctypes
 import decimal
 import functools
-import gzip
-import hashlib
 import inspect
 import itertools
 import operator
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
-import urllib.request
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from tinycore.cache import diskcache, diskcache_clear, diskcache_get, diskcache_put
-from tinycore.config import DEBUG, DEV, Context, ContextVar, cache_directory, getenv
+from tinycore.config import DEBUG, DEV, Context, ContextVar, getenv
 from tinycore.counters import GlobalCounters
-from tinycore.errors import ArgumentError, TinycoreError
+from tinycore.errors import ArgumentError
 from tinycore.progress import tqdm, trange
 from tinycore.target import Target
+from tinycore.tensor.fetch import FetchError, fetch
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -42,6 +39,7 @@ __all__ = [
     "DEV",
     "Context",
     "ContextVar",
+    "FetchError",
     "GlobalCounters",
     "Profiling",
     "Target",
@@ -591,57 +589,7 @@ class Profiling(contextlib.ContextDecorator):
         )
 
 
-# --- fetching
-
-
-class FetchError(TinycoreError, OSError):
-    """A file could not be fetched."""
-
-
-def fetch(
-    url: str,
-    name: pathlib.Path | str | None = None,
-    subdir: str | None = None,
-    gunzip: bool = False,
-    allow_caching: bool = True,
-    headers: dict[str, str] | None = None,
-) -> pathlib.Path:
-    """The file at `url`, fetched once and kept in the user's cache folder.
-
-    A path that begins with / or . is a file already. `name` names the copy, or is where it goes
-    if it holds a /. Raises: FetchError; nothing is left behind then.
-    """
-    if url.startswith(("/", ".")):
-        return pathlib.Path(url)
-    if name is not None and (isinstance(name, pathlib.Path) or "/" in name):
-        target = pathlib.Path(name)
-    else:
-        digest = hashlib.md5(
-            (url + repr(sorted((headers or {}).items()))).encode(), usedforsecurity=False
-        ).hexdigest()
-        folder = pathlib.Path(cache_directory()) / "downloads"
-        folder = folder / subdir if subdir else folder
-        target = folder / (str(name) if name else digest + (".gunzip" if gunzip else ""))
-    if target.is_file() and allow_caching:
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    request = urllib.request.Request(url, headers=headers or {})
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(request, timeout=30) as answer:
-            length = answer.headers.get("content-length")
-            source = gzip.GzipFile(fileobj=answer) if gunzip else answer
-            shutil.copyfileobj(source, out)
-            got = out.tell()
-        if length is not None and not gunzip and got != int(length):
-            raise FetchError(f"{url}: got {got} of {length} bytes")
-        os.replace(temporary, target)
-    except BaseException as error:
-        os.unlink(temporary)
-        if isinstance(error, OSError) and not isinstance(error, FetchError):
-            raise FetchError(f"cannot fetch {url}: {error}") from error
-        raise
-    return target
+# --- profiling
 
 
 class ProfileRangeEvent:

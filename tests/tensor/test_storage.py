@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.tensor.checks import floats
-from tinycore import GlobalCounters, Tensor, dtypes
-from tinycore.errors import ArgumentTypeError, ShapeError, UnallocatedError
+from tinycore import GlobalCounters, Tensor, UOp, dtypes
+from tinycore.errors import ArgumentError, ArgumentTypeError, ShapeError, UnallocatedError
 from tinycore.uop import Ops
 
 X = floats(2, 3)
@@ -82,6 +82,21 @@ def test_replace_and_schedule() -> None:
     linear = (Tensor(X).realize() + 1).sum().schedule_linear()
     assert linear.op is Ops.LINEAR
     assert len(linear.src) == 1
+
+
+def test_a_schedule_can_be_run_by_hand() -> None:
+    t = (Tensor(X).realize() + 1).sum(0)
+    items = t.schedule()
+    assert len(items) == 1
+    for item in items:
+        item.run()
+    np.testing.assert_allclose(t.numpy(), (X + 1).sum(0), rtol=1e-6)
+    n = UOp.variable("n", 1, 3)
+    with pytest.raises(ArgumentError, match="n; use schedule_with_vars"):
+        (Tensor(n.bind(2)) * 3).schedule()
+    items, values = (Tensor(n.bind(2)) * 3).schedule_with_vars()
+    assert values == {"n": 2}
+    assert items
 
 
 def test_what_was_never_written_cannot_be_read() -> None:

@@ -106,6 +106,13 @@ class Creation(TensorBase):
         return cls(y, **kwargs)
 
     @classmethod
+    def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:
+        """The bytes of the file at `url`, fetched once and kept."""
+        from tinycore.tensor.fetch import fetch
+
+        return cls(fetch(url, gunzip=gunzip), **kwargs)
+
+    @classmethod
     def from_blob(
         cls,
         ptr: int,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.dtype import dtypes
 from tinycore.errors import (
+    ArgumentError,
     ArgumentTypeError,
     DeviceError,
     DTypeError,
@@ -50,6 +51,26 @@ class Storage(Creation):
         from tinycore.engine.realize import schedule_tensors
 
         return schedule_tensors([self, *lst])[0]
+
+    def schedule(self, *lst: Self) -> list[Any]:
+        """The items of work that compute this and `lst`: `item.run()` each in order.
+
+        Raises: ArgumentError where the work depends on variables; use schedule_with_vars.
+        """
+        items, var_vals = self.schedule_with_vars(*lst)
+        if var_vals:
+            raise ArgumentError(
+                f"[schedule] the work depends on {', '.join(sorted(var_vals))}; use "
+                "schedule_with_vars"
+            )
+        return items
+
+    def schedule_with_vars(self, *lst: Self) -> tuple[list[Any], dict[str, int]]:
+        """(the items of work that compute this and `lst`, the values of the variables in it)."""
+        from tinycore.engine.realize import linear_to_schedule, schedule_tensors
+
+        linear, var_vals = schedule_tensors([self, *lst])
+        return linear_to_schedule(linear), var_vals
 
     # --- reading
 
