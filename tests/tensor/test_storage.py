@@ -99,6 +99,16 @@ def test_a_schedule_can_be_run_by_hand() -> None:
     assert items
 
 
+def test_sums_over_a_bound_length() -> None:
+    n = UOp.variable("n", 1, 3)
+    t = Tensor(floats(3, 2)).realize()
+    for k in (1, 3):
+        np.testing.assert_allclose(t[: n.bind(k)].sum().item(), floats(3, 2)[:k].sum(), rtol=1e-6)
+        np.testing.assert_allclose(
+            (t[: n.bind(k)] * 2).sum(0).numpy(), floats(3, 2)[:k].sum(0) * 2, rtol=1e-6
+        )
+
+
 def test_what_was_never_written_cannot_be_read() -> None:
     with pytest.raises(UnallocatedError):
         Tensor.empty(4).numpy()

@@ -83,7 +83,8 @@ class Kernel:
     makes: UOp | None = None  # the STORE node, for writes into an existing buffer
 
     def new_range(self, size: Any, kind: AxisType) -> UOp:
-        end = size if isinstance(size, UOp) else UOp(Ops.CONST, _WEAK, (), size)
+        # simplified here, for later every index expression is: END must name the same range
+        end = size.simplify() if isinstance(size, UOp) else UOp(Ops.CONST, _WEAK, (), size)
         out = UOp(Ops.RANGE, _WEAK, (end,), RangeArg((self.axes,), kind))
         self.axes += 1
         return out

@@ -124,9 +124,11 @@ def _rule(u: UOp) -> Shape | None:
         case Ops.PERMUTE:
             return tuple([base[i] for i in u.arg])
         case Ops.PAD:
-            return tuple([s + b + e for s, (b, e) in zip(base, filled_arg(u), strict=True)])
+            return tuple(
+                [_sum(_sum(s, b), e) for s, (b, e) in zip(base, filled_arg(u), strict=True)]
+            )
         case Ops.SHRINK:
-            return tuple([e - b for b, e in filled_arg(u)])
+            return tuple([e if _is_int(b, 0) else e - b for b, e in filled_arg(u)])
         case Ops.REDUCE_AXIS:
             axes = u.arg.axes
             return tuple([1 if i in axes else s for i, s in enumerate(base)])
@@ -140,6 +142,15 @@ def _rule(u: UOp) -> Shape | None:
                 return base
             return (*base[:-1], base[-1] * ratio_in // ratio_out)
     return base
+
+
+def _is_int(x: Any, value: int) -> bool:
+    """Whether `x` is that int; an index expression is not."""
+    return x.__class__ is int and x == value
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return a if _is_int(b, 0) else a + b
 
 
 def broadcast_shape(*shapes: Shape) -> Shape:
@@ -167,4 +178,5 @@ def broadcast_shape(*shapes: Shape) -> Shape:
 
 def numel_of(shape: Shape) -> sint:
     """The number of elements of `shape`; an index expression where a size is one."""
-    return prod(shape)
+    out: sint = prod([s for s in shape if not _is_int(s, 1)])
+    return out
