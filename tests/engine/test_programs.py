@@ -14,7 +14,7 @@ from tinycore.codegen import CodegenOptions
 from tinycore.config import Context
 from tinycore.dtype import dtypes
 from tinycore.engine.programs import CompileCounts, compile_all, program_cache
-from tinycore.errors import CompileError
+from tinycore.errors import CompileError, VerifyError
 from tinycore.renderer import Binary, Capabilities, Renderer
 from tinycore.renderer.renderer import Compiler
 from tinycore.schedule import schedule
@@ -190,3 +190,26 @@ def test_a_variable_keeps_its_bounds():
         run_linear(linear, {"n": 9})
     with pytest.raises(ArgumentError, match="needs a value for variable 'n'"):
         run_linear(linear, {})
+
+
+def test_a_stage_that_stumbles_is_a_compile_error_with_the_kernel(renderer, monkeypatch):
+    def stumble(*args):
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr("tinycore.engine.programs.compile_kernel", stumble)
+    text = r"cannot be compiled for TEST: KeyError: 'a fault of ours'\. SPEC=2 .*\n%0 = "
+    with Context(CCACHE=0):
+        with pytest.raises(CompileError, match=text) as info:
+            compile_all([kernel(8)], renderer)
+        assert isinstance(info.value.__cause__, KeyError)
+        monkeypatch.undo()
+        assert compile_all([kernel(8)], renderer)
+
+
+def test_a_malformed_kernel_is_told_by_the_spec_of_kernels(renderer):
+    good = kernel(8)
+    (end,) = good.src
+    store = end.src[0]
+    bad = good.replace(src=(end.replace(src=(store.replace(src=store.src[:1]), *end.src[1:])),))
+    with Context(CCACHE=0, SPEC=1), pytest.raises(VerifyError, match="before code gen"):
+        compile_all([bad], renderer)

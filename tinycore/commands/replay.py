@@ -1,6 +1,7 @@
 """`python -m tinycore replay FILE`: compiles one saved kernel and runs it.
 
-FILE holds a kernel's graph in the serial form, binary or text (`compile` writes such files). The
+FILE holds a kernel's graph in the serial form, binary or text (`compile` writes such files). It
+runs on the device of DEV, and with `--against` on another one too, or with another renderer. The
 buffers are filled with fixed pseudo-random numbers, so that two machines can compare results.
 """
 
@@ -13,12 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tinycore.errors import ArgumentError
+from tinycore.config import Context
+from tinycore.errors import ArgumentError, SerialError
+from tinycore.target import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a kernel in the serial form")
-    parser.add_argument("--against", metavar="DEVICE", help="run it there too and compare")
+    parser.add_argument("--against", metavar="DEV", help="run it there too and compare: CPU:CLANG")
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
 
 
@@ -28,34 +31,40 @@ def run(arguments: argparse.Namespace) -> int:
     kernel = read_kernel(Path(arguments.file))
     facts = run_kernel(kernel, Device.DEFAULT)
     outputs = facts.pop("outputs")
-    status = 0
     if arguments.against:
-        other = run_kernel(kernel, arguments.against)["outputs"]
-        facts["against"] = arguments.against
-        facts["largest_difference"] = _difference(outputs, other)
+        with Context(DEV=Target.parse(arguments.against)):
+            other = run_kernel(kernel, Device.DEFAULT)
+        facts["against"] = other["device"]
+        facts["largest_difference"] = _difference(outputs, other["outputs"])
     if arguments.json:
         json.dump(facts, sys.stdout)
         sys.stdout.write("\n")
     else:
         for name, value in facts.items():
             sys.stdout.write(f"{name:19} {value}\n")
-    return status
+    return 0
 
 
 def read_kernel(path: Path) -> Any:
     """The kernel SINK in `path`. Raises: ArgumentError, SerialError."""
     from tinycore.uop import Ops
-    from tinycore.uop.serial import from_bytes, from_text
+    from tinycore.uop.serial import TEXT_HEADER, from_bytes, from_text
 
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
-    root = from_text(data.decode()) if data[:1] == b"%" else from_bytes(data)
+    is_text = TEXT_HEADER.encode() in data[:4096]  # comments may stand before it
+    try:
+        root = from_text(data.decode()) if is_text else from_bytes(data)
+    except (SerialError, UnicodeDecodeError) as error:
+        raise SerialError(f"{path} holds no kernel that can be read: {error}") from error
     if root.op is Ops.PROGRAM:
         root = root.src[0]
     if root.op is not Ops.SINK:
         raise ArgumentError(f"{path} holds a {root.op.name}, expected a kernel's SINK")
+    if not any(u.op is Ops.STORE for u in root.toposort()):
+        raise ArgumentError(f"{path} holds a kernel that stores nothing")
     return root
 
 
@@ -63,10 +72,14 @@ def run_kernel(kernel: Any, device: str) -> dict[str, Any]:
     """Name, time and results of `kernel` on `device`."""
     import numpy as np
 
-    from tinycore.device import Buffer
+    from tinycore.device import Buffer, Device
     from tinycore.engine.realize import run_linear
     from tinycore.uop import Ops, UOp
+    from tinycore.uop.specs import KERNEL_GRAPH
+    from tinycore.uop.verify import verify
 
+    verify(kernel, KERNEL_GRAPH, "the file")
+    target = str(Device[device].target.filled(renderer=Device[device].renderer.name))
     params = sorted([u for u in kernel.toposort() if u.op is Ops.PARAM], key=lambda u: u.arg.slot)
     variables = {v.arg.name: v.arg.vmin for v in kernel.variables()}
     rng = np.random.default_rng(0)
@@ -84,7 +97,7 @@ def run_kernel(kernel: Any, device: str) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     written = sorted({u.src[0].src[0].arg.slot for u in kernel.toposort() if u.op is Ops.STORE})
     return {
-        "device": device,
+        "device": target,
         "buffers": len(params),
         "seconds": seconds,
         "digest": _digest([nodes[s].buffer.as_memoryview() for s in written]),
@@ -115,8 +128,12 @@ def _digest(parts: list[memoryview]) -> str:
 def _difference(a: list[Any], b: list[Any]) -> float:
     import numpy as np
 
-    gaps = [
-        np.max(np.abs(x.astype("f8") - y.astype("f8")), initial=0.0)
-        for x, y in zip(a, b, strict=True)
-    ]
-    return float(max(gaps, default=0.0))
+    largest = 0.0
+    for x, y in zip(a, b, strict=True):
+        x, y = x.astype("f8"), y.astype("f8")
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(x - y)
+        gaps[(x == y) | (np.isnan(x) & np.isnan(y))] = 0  # infinities, and both nan
+        gaps[np.isnan(gaps)] = np.inf  # one of them is nan
+        largest = max(largest, float(np.max(gaps, initial=0.0)))
+    return largest

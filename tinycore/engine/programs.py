@@ -17,12 +17,15 @@ from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
 from tinycore.config import CCACHE, DEBUG, log
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.code_key import code_key
-from tinycore.errors import SerialError
+from tinycore.errors import CompileError, SerialError, TinycoreError, VerifyError
 from tinycore.renderer import Binary
 from tinycore.uop.args import ProgramInfo
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.printer import as_lines
 from tinycore.uop.serial import digest, from_bytes, to_bytes
+from tinycore.uop.specs import KERNEL_GRAPH
+from tinycore.uop.verify import verify
 
 _FORMAT = "1"  # of what the disk cache holds; part of the key
 
@@ -174,11 +177,16 @@ def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) ->
         CompileCounts.disk += 1
         future.set_result(found)
         return None
-    lowered = compile_kernel(
-        key.kernel, renderer.target, renderer.capabilities, key.options, renderer.target.device
-    )
-    name = lowered.arg.name
-    source = renderer.render(lowered.src[2], name)
+    try:
+        lowered = compile_kernel(
+            key.kernel, renderer.target, renderer.capabilities, key.options, renderer.target.device
+        )
+        name = lowered.arg.name
+        source = renderer.render(lowered.src[2], name)
+    except (TinycoreError, MemoryError):
+        raise
+    except Exception as error:
+        raise _fault(key.kernel, renderer, error) from error
     if DEBUG >= 4:
         from tinycore.engine.report import show_assembly, show_source
 
@@ -188,6 +196,19 @@ def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) ->
     CompileCounts.compiler += 1
     binary = _compilers().submit(renderer.compiler.compile, source, name)
     return _Job(key, future, binary, lowered, source)
+
+
+def _fault(kernel: UOp, renderer: Any, error: Exception) -> TinycoreError:
+    """The error for a kernel that a stage stumbled over: it is malformed, or the stage is wrong."""
+    try:
+        verify(kernel, KERNEL_GRAPH, "before code generation")
+    except VerifyError as found:
+        return found
+    return CompileError(
+        f"a kernel cannot be compiled for {renderer.target}: {type(error).__name__}: {error}. "
+        "SPEC=2 checks the graph after every stage and names the one at fault; the kernel is\n"
+        f"{as_lines(kernel)}"
+    )
 
 
 def _finish(job: _Job, use_disk: bool) -> None:

@@ -31,7 +31,7 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.printer import as_lines, nan_of
 
-__all__ = ["digest", "from_bytes", "from_text", "to_bytes", "to_text"]
+__all__ = ["TEXT_HEADER", "digest", "from_bytes", "from_text", "to_bytes", "to_text"]
 
 VERSION = 1
 _MAGIC = b"\x89TCG"
@@ -355,12 +355,13 @@ _LINE = re.compile(
     r"(?: : (?P<dtype>\w+)(?:\.vec\((?P<count>\d+)\))?)?(?: (?P<values>(?:arg|tag)=.*))?$"
 )
 _STRING_OR_NODE = re.compile(r"""(b?'(?:\\.|[^'\\])*'|b?"(?:\\.|[^"\\])*")|%(\d+)""")
-_HEADER = "tinycore graph"
+TEXT_HEADER = "tinycore graph"
+"""What the text form begins with, before the version."""
 
 
 def to_text(root: UOp) -> str:
     """The graph as the printer's lines, under a line with the version; reads back to `root`."""
-    return f"{_HEADER} {VERSION}\n{as_lines(root, strict=True)}\n"
+    return f"{TEXT_HEADER} {VERSION}\n{as_lines(root, strict=True)}\n"
 
 
 def from_text(text: str) -> UOp:
@@ -376,8 +377,8 @@ def from_text(text: str) -> UOp:
         if not line or line.startswith("#"):
             continue
         if not headed:
-            if line != f"{_HEADER} {VERSION}":
-                raise SerialError(f"line {at}: expected '{_HEADER} {VERSION}', got {line!r}")
+            if line != f"{TEXT_HEADER} {VERSION}":
+                raise SerialError(f"line {at}: expected '{TEXT_HEADER} {VERSION}', got {line!r}")
             headed = True
             continue
         last = _read_line(line, at, nodes)
