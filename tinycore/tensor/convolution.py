@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tinycore.dtype import DType, dtypes, least_upper_dtype, to_dtype
+from tinycore.dtype import DType, dtypes
 from tinycore.errors import ArgumentError, ShapeError
 from tinycore.tensor.matmul import Matmul
 
@@ -72,9 +72,9 @@ class Convolution(Matmul):
 
         Shape: self (N, Cin, *spatial), weight (Cout, Cin // groups, *kernel).
         """
-        (batch, channels), spatial = self.shape[:2], self.shape[2:]
         if weight.ndim != self.ndim or self.ndim < 3:
             raise ShapeError(f"[conv2d] {self.shape} and weight {weight.shape} differ in axes")
+        batch, channels = self.shape[:2]
         (out_channels, in_channels), kernel = weight.shape[:2], weight.shape[2:]
         count = len(kernel)
         if groups * in_channels != channels or out_channels % groups:
@@ -82,22 +82,18 @@ class Convolution(Matmul):
                 f"[conv2d] {channels} channels of {self.shape} in {groups} groups do not fit "
                 f"weight {weight.shape}"
             )
-        del spatial
         steps = per_axis(stride, count, "stride", "conv2d")
         gaps = per_axis(dilation, count, "dilation", "conv2d")
         pairs = padding_pairs(padding, count, "conv2d")
-        x = self.pad([(0, 0), (0, 0), *pairs])
+        left, right, kind = self._factors(weight, dtype)
+        x = left.pad([(0, 0), (0, 0), *pairs])
         # (N, groups, 1, Cin, *out, *kernel) times (1, groups, Cout, Cin, 1.., *kernel)
         x = x.reshape((batch, groups, 1, in_channels, *x.shape[2:]))
         x = x._windows(kernel, steps, gaps, "conv2d")
         out_size = x.shape[4 : 4 + count]
-        w = weight.reshape((1, groups, out_channels // groups, in_channels, *(1,) * count, *kernel))
+        w = right.reshape((1, groups, out_channels // groups, in_channels, *(1,) * count, *kernel))
         axes = (3, *range(4 + count, 4 + 2 * count))
-        product = x * w
-        join = least_upper_dtype(self.dtype, weight.dtype)
-        out = product.sum(axes, dtype=None if dtype is None else to_dtype(dtype))
-        if dtype is None:
-            out = out.cast(join)
+        out = (x * w).sum(axes, dtype=left.dtype if kind.kind == "f" else None).cast(kind)
         out = out.reshape((batch, out_channels, *out_size))
         if bias is None:
             return out

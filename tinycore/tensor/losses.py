@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tinycore.dtype import dtypes
 from tinycore.errors import ArgumentError, DTypeError, ShapeError
 from tinycore.tensor.neural import Neural
 
@@ -125,6 +124,3 @@ class Losses(Neural):
 def _check_smoothing(value: Any, op: str) -> None:
     if not 0 <= value <= 1:
         raise ArgumentError(f"[{op}] label_smoothing lies in [0, 1], got {value}")
-
-
-__all__ = ["Losses", "dtypes"]

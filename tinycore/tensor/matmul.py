@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tinycore.dtype import DType, least_upper_dtype, to_dtype
+from tinycore.dtype import DType, dtypes, least_upper_dtype, to_dtype
 from tinycore.errors import ArgumentError, ShapeError
 from tinycore.tensor.cumulative import Cumulative
 
@@ -29,19 +29,28 @@ class Matmul(Cumulative):
                 f"[dot] {a} and {b} do not fit: axis -1 of size {a[-1]} meets axis {at} of size "
                 f"{b[at]}"
             )
+        left, right, kind = self._factors(w, dtype)
         # both with a row axis, a column axis and the axis that is summed, in this order
-        x = self.reshape((*a[:-1], 1, a[-1])) if len(b) > 1 else self
+        x = left.reshape((*a[:-1], 1, a[-1])) if len(b) > 1 else left
         if len(b) > 1:
-            y = w.transpose(-1, -2)
+            y = right.transpose(-1, -2)
             if len(a) > 1 or len(b) > 2:
                 y = y.reshape((*b[:-2], *((1,) if len(a) > 1 else ()), b[-1], b[-2]))
         else:
-            y = w
+            y = right
+        return (x * y).sum(-1, dtype=left.dtype if kind.kind == "f" else None).cast(kind)
+
+    def _factors(self, w: Self, dtype: DType | str | None) -> tuple[Self, Self, DType]:
+        """(this, w, the dtype of the result): both ready for a sum of products.
+
+        Small floats are multiplied and summed as float32; `dtype` sets another type for all.
+        """
         join = least_upper_dtype(self.dtype, w.dtype)
-        product = x * y
-        if dtype is not None:
-            return product.sum(-1, dtype=to_dtype(dtype))
-        return product.sum(-1).cast(join if join.kind != "b" else product.dtype)
+        kind = join if dtype is None else to_dtype(dtype)
+        if kind.kind != "f":
+            return (self, w, kind) if dtype is None else (self.cast(kind), w.cast(kind), kind)
+        inner = dtypes.float32 if dtype is None and kind.itemsize < 4 else kind
+        return self.cast(inner), w.cast(inner), kind
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:
         """self @ x, or x @ self."""

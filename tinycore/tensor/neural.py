@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
-from tinycore.dtype import DType, dtypes
+from tinycore.dtype import dtypes
 from tinycore.errors import ArgumentError, ShapeError
-from tinycore.tensor.base import TensorBase
 from tinycore.tensor.sorting import Sorting
-from tinycore.uop.mixin.movement import axis_of
 
 
 class Neural(Sorting):
@@ -144,6 +142,3 @@ class Neural(Sorting):
 
         out: Self = rearranged(self, formula, sizes)
         return out
-
-
-__all__ = ["DType", "Neural", "TensorBase", "axis_of"]
