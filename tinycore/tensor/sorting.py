@@ -10,7 +10,7 @@ from tinycore.tensor.convolution import Convolution
 from tinycore.tensor.creation import dtype_from
 from tinycore.uop.mixin.movement import axis_of
 
-_RUN = 512  # runs of this length are sorted by counting, which takes its square in comparisons
+_RUN = 2048  # runs of this length are sorted by counting, which takes its square in comparisons
 
 
 class Sorting(Convolution):
