@@ -1,4 +1,4 @@
-"""The net and training step of examples/mnist.py in numpy: what every library's step is checked against.
+"""The net and training step of examples/mnist.py in numpy: what every library is checked against.
 
 Adam on the mean cross entropy of conv(5x5, stride 2) - relu - max 2x2 - conv(3x3) - relu - linear.
 """
