@@ -102,8 +102,10 @@ def test_a_named_view_writes_through_and_shows_it() -> None:
 def test_a_view_whose_tensor_is_gone_is_a_tensor_of_its_own() -> None:
     view = (Tensor(X) + 0.0)[1]
     view[0] = 1
+    view[1:3][1] = 2
     x = X[1].copy()
     x[0] = 1
+    x[2] = 2
     equal(view, x)
 
 

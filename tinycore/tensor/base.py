@@ -302,7 +302,7 @@ class TensorBase(Operators):
         if is_writable(u):
             step: ViewStep = (op, u.arg, u.src[1:])
             origin = self._origin
-            if origin is None:
+            if origin is None or origin[0]() is None:
                 out._origin = (_ref(self), (step,))
             else:
                 out._origin = (origin[0], (*origin[1], step))
