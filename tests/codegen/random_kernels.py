@@ -143,6 +143,10 @@ class RandomKernel:
             out.append(
                 Opt(OptOps.UNROLL, rng.randrange(len(self.reduces)), rng.choice([0, 2, 3, 4]))
             )
+        for _ in range(rng.randint(0, 1)):
+            out.append(Opt(OptOps.SPLIT, rng.randrange(axes), rng.choice([0, 2, 3])))
+        if self.reduces and rng.random() < 0.4:
+            out.append(Opt(OptOps.OUTER, rng.randrange(len(self.reduces))))
         if len(self.outputs) > 1 and rng.random() < 0.3:
             out.append(Opt(OptOps.SWAP, 0, len(self.outputs) - 1))
         if rng.random() < 0.2:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.kernel_oracle import run_kernel
-from tests.codegen.kernels import add, kernel, loop, matmul, param, sum_rows
+from tests.codegen.kernels import add, kernel, loop, matmul, over, param, sum_rows
 from tests.codegen.running import GRID, WIDE, compiled, run_program
 from tinycore.codegen import Opt, OptOps
 from tinycore.codegen.apply_opts import apply_opts
@@ -80,6 +80,40 @@ def test_the_last_tile_of_an_output_axis_starts_earlier(columns: int, lanes: int
     sizes = {0: 3 * columns, 1: 3 * columns, 2: columns}
     program = check(add(3, columns), [Opt(VECTOR, 1, lanes)], sizes)
     assert all(len(u.src) == 2 for u in program.src[2].src if u.op is Ops.INDEX)  # no gates
+
+
+@pytest.mark.parametrize("columns", [17, 33, 47])
+def test_the_last_vector_of_a_row_taken_whole_starts_earlier(columns: int) -> None:
+    sizes = {0: 3 * columns, 1: 3 * columns, 2: columns}
+    program = check(add(3, columns), [Opt(VECTOR, 1, 16), Opt(UPCAST, 1, 0)], sizes)
+    assert all(len(u.src) == 2 for u in program.src[2].src if u.op is Ops.INDEX)  # no gates
+    assert Ops.MAX not in {u.op for u in program.src[2].src}  # and nothing to compute
+    stores = [u for u in program.src[2].src if u.op is Ops.STORE]
+    assert len(stores) == -(-columns // 16)
+
+
+@pytest.mark.parametrize("shape", [(12, 32, 8), (13, 35, 9), (5, 17, 21)])
+@pytest.mark.parametrize(
+    "opts",
+    [
+        [Opt(VECTOR, 1, 16), Opt(UPCAST, 0, 3), Opt(OptOps.SPLIT, 0, 0), Opt(OptOps.SPLIT, 2, 4)],
+        [Opt(VECTOR, 1, 4), Opt(OptOps.SPLIT, 1, 2), Opt(UNROLL, 0, 3)],
+        [Opt(UPCAST, 1, 4), Opt(OptOps.SPLIT, 0, 0), Opt(OptOps.SPLIT, 1, 0)],
+    ],
+)
+def test_partial_results_in_memory(shape: tuple[int, int, int], opts: list[Opt]) -> None:
+    m, n, k = shape
+    program = check(matmul(m, n, k), [*opts, Opt(OptOps.OUTER, 0)], {0: m * n, 1: m * k, 2: k * n})
+    storage = [u.arg[1] for u in program.src[2].src if u.op is Ops.DEFINE_REG]
+    assert max(storage) > 1
+
+
+def test_a_maximum_in_memory() -> None:
+    c, k = loop(40, 0), over(12, 1)
+    value = param(1, 12, 40).index(k, c).reduce(k, arg=Ops.MAX)
+    sink = kernel(param(0, 40).index(c).store(value).end(c))
+    opts = [Opt(VECTOR, 0, 4), Opt(OptOps.SPLIT, 0, 5), Opt(UNROLL, 0, 2), Opt(OptOps.OUTER, 0)]
+    check(sink, opts, {0: 40, 1: 480})
 
 
 @pytest.mark.parametrize("opts", [[Opt(VECTOR, 0, 16)], [Opt(VECTOR, 0, 4), Opt(UPCAST, 0, 3)]])

@@ -79,6 +79,11 @@ def test_a_tile_of_matmul_fits_the_registers(
     assert rows * columns + min(rows, columns) + 1 <= machine.vector_registers
 
 
+@pytest.mark.parametrize(("n", "columns"), [(100, 7), (65, 5), (48, 3)])
+def test_a_short_row_is_taken_whole(n: int, columns: int) -> None:
+    assert sizes(chosen(matmul(n, n, n)), OptOps.UPCAST)[1] == columns
+
+
 def test_columns_outside_and_rows_inside_keep_a_panel_in_cache() -> None:
     assert Opt(OptOps.SWAP, 0, 1) in chosen(matmul(512, 512, 512))
 
@@ -95,9 +100,26 @@ def test_a_sum_has_several_accumulators() -> None:
 
 
 def test_a_sum_of_columns_reads_long_pieces_of_rows() -> None:
-    opts = chosen(sum_columns(512, 4096))
+    opts = chosen(sum_columns(24, 4096))
     assert sizes(opts, OptOps.VECTOR) == {0: 16}
     assert registers(opts) >= 8
+
+
+def test_sums_of_columns_of_a_large_matrix_lie_in_cache_while_rows_are_added() -> None:
+    opts = chosen(sum_columns(4096, 4096))
+    assert sizes(opts, OptOps.OUTER) == {0: None}
+    (steps,) = sizes(opts, OptOps.SPLIT).values()
+    assert isinstance(steps, int)
+    assert steps * 16 * 4 <= WIDE.l1 // 2
+    assert chosen(matmul(1, 4096, 4096)) == opts
+
+
+def test_a_large_matmul_sums_in_blocks_that_stay_in_cache() -> None:
+    opts = chosen(matmul(2048, 2048, 2048))
+    assert sizes(opts, OptOps.OUTER) == {0: None}
+    split = sizes(opts, OptOps.SPLIT)
+    assert set(split) == {0, 2}
+    assert not sizes(chosen(matmul(256, 256, 256)), OptOps.OUTER)
 
 
 def test_gates_of_a_padded_convolution_are_computed_outside_of_its_channels() -> None:

@@ -34,7 +34,8 @@ from tinycore.uop.ops_table import AxisType, Ops
 _WEAK = dtypes.weakint
 _RANGE, _END, _REDUCE, _INDEX, _CONST = Ops.RANGE, Ops.END, Ops.REDUCE, Ops.INDEX, Ops.CONST
 _WHERE, _CMPLT, _AND, _ADD, _MUL = Ops.WHERE, Ops.CMPLT, Ops.AND, Ops.ADD, Ops.MUL
-_ON_REDUCE = frozenset({OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP})
+_ON_REDUCE = frozenset({OptOps.UNROLL, OptOps.OUTER, OptOps.GROUP, OptOps.GROUPTOP})
+_EXPANDED = (AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR)
 _COPIES = 1000  # axis numbers of loops that are repeated for another stretch of an axis
 _PART_KIND = {
     OptOps.VECTOR: AxisType.VECTOR,
@@ -53,6 +54,7 @@ class _Axis:
     parts: list[tuple[AxisType, int]] = field(default_factory=list)
     kind: AxisType | None = None
     padded: bool = False
+    outside: bool = False  # runs outside of the SPLIT loops
 
     @property
     def tile(self) -> int:
@@ -124,7 +126,12 @@ class _Scheduler:
         if op is OptOps.PADTO:
             axis.padded = True
             return
+        if op is OptOps.OUTER:
+            axis.outside = True
+            return
         kind = _PART_KIND.get(op)
+        if op is OptOps.SPLIT:
+            kind = AxisType.REDUCE if view.is_reduce(number) else AxisType.LOOP
         if kind is None:
             raise CompileError(f"{opt}: {op.name} is not available on this machine")
         if op is OptOps.UPCAST and view.is_reduce(number):
@@ -181,7 +188,8 @@ class _Scheduler:
         """The kernel with all recorded choices made."""
         view = self.view
         segments = [self.segments(a) for a in self.axes]
-        rewritten = _Rebuild(view, segments, self.nest).run()
+        outside = {a.number for a in self.axes if a.outside}
+        rewritten = _Rebuild(view, segments, self.nest, outside).run()
         info = rewritten.arg if isinstance(rewritten.arg, KernelInfo) else KernelInfo()
         return rewritten.replace(arg=info._replace(applied=opts))
 
@@ -195,34 +203,50 @@ class _Scheduler:
             return [_Segment(same, (same,), ())]
         whole, rest = divmod(size, tile)
         kind = old.arg.kind if axis.kind is None else axis.kind
+        first = axis.parts[0][1]
+        if (
+            self.may_overlap(axis)
+            and whole == 0
+            and first <= size
+            and axis.tile == first * (-(-size // first))
+        ):
+            parts, inside = self.parts(axis, last=size - first)
+            return [_Segment(inside, (), parts)]
         parts, inside = self.parts(axis)
         if rest == 0 or (axis.padded or whole == 0):
             return [self.plain(old, kind, whole + (rest > 0), axis, parts, inside, rest > 0)]
         if not self.view.is_reduce(axis.number):
-            if self.view.in_place:
+            if not self.may_overlap(axis):
                 return [self.plain(old, kind, whole + 1, axis, parts, inside, True)]
             outer = renumbered(old, old.arg.axis, kind, _int(whole + 1))
-            # min(outer*tile, size - tile): the last tile ends where the axis ends
-            late = UOp(Ops.MAX, _WEAK, (_times(outer, -tile), _int(tile - size)))
-            start = UOp(Ops.NEG, _WEAK, (late,))
+            start = _at_most(_times(outer, tile), size - tile)  # the last ends where the axis does
             return [_Segment(_plus(start, inside), (outer,), parts)]
         out = [self.plain(old, kind, whole, axis, parts, inside, False)]
         return out + self.rest(axis, old, whole * tile, rest)
 
-    def parts(self, axis: _Axis) -> tuple[tuple[UOp, ...], UOp]:
-        """(ranges of the parts, the index within a tile)."""
+    def may_overlap(self, axis: _Axis) -> bool:
+        """Whether elements along the axis may be computed and written twice."""
+        reduces = self.view.is_reduce(axis.number)
+        return not (reduces or axis.padded or self.view.in_place)
+
+    def parts(self, axis: _Axis, last: int | None = None) -> tuple[tuple[UOp, ...], UOp]:
+        """(ranges of the parts, the index within a tile); no innermost part starts after `last`."""
         old = self.view.axes[axis.number]
-        ranges: list[UOp] = []
-        inside: UOp | None = None
-        step = 1
-        for k, (kind, size) in enumerate(axis.parts):
-            r = renumbered(old, (*old.arg.axis, k + 1), kind, _int(size))
+        ranges = [
+            renumbered(old, (*old.arg.axis, k + 1), kind, _int(size))
+            for k, (kind, size) in enumerate(axis.parts)
+        ]
+        start: UOp | None = None
+        step = axis.parts[0][1]
+        for r in ranges[1:]:
             term = _times(r, step)
-            inside = term if inside is None else _plus(term, inside)
-            ranges.append(r)
-            step *= size
-        assert inside is not None
-        return tuple(reversed(ranges)), inside
+            start = term if start is None else _plus(term, start)
+            step *= r.src[0].arg
+        if start is None:
+            return tuple(ranges), ranges[0]
+        if last is not None and step - axis.parts[0][1] > last:
+            start = _at_most(start, last)
+        return tuple(reversed(ranges)), _plus(start, ranges[0])
 
     def plain(
         self,
@@ -269,8 +293,11 @@ class _Scheduler:
 class _Rebuild:
     """Writes the kernel again with every axis in its segments."""
 
-    def __init__(self, view: View, segments: list[list[_Segment]], nest: list[int]) -> None:
-        self.view, self.segments, self.nest = view, segments, nest
+    def __init__(
+        self, view: View, segments: list[list[_Segment]], nest: list[int], outside: set[int]
+    ) -> None:
+        self.view, self.segments, self.nest, self.outside = view, segments, nest, outside
+        self.storages = -1  # number of the last DEFINE_REG
         self.split = 0  # axes with several segments
         self.gated = 0
         for i, found in enumerate(segments):
@@ -362,6 +389,7 @@ class _Rebuild:
         for i in order:
             outer.extend(self.segments[i][0].outer)
             inner.extend(self.segments[i][0].inner)
+        inner.sort(key=lambda r: r.arg.kind in _EXPANDED)
         body = self.done[self.key(u.src[0], choice)]
         ranges = (*outer, *inner)
         return UOp(_END, u.dtype, (body, *ranges), u.arg, u.tag) if ranges else body
@@ -381,15 +409,72 @@ class _Rebuild:
                 if segment.gate is not None:
                     other = identity(u.arg, value.dtype)
                     value = UOp(_WHERE, value.dtype, (segment.gate, value, other))
-            if n:  # a loop of its own needs ranges of its own
-                names = {r: renumbered(r, (*r.arg.axis, _COPIES + n)) for r in outer}
+            if n:  # loops of its own need ranges of their own
+                names = {
+                    r: renumbered(r, (*r.arg.axis, _COPIES + n))
+                    for r in (*outer, *inner)
+                    if r.arg.kind not in _EXPANDED
+                }
                 value = renamed(value, names)
-                outer = list(names.values())
-            ranges = (*outer, *inner)
-            part = UOp(_REDUCE, u.dtype, (value, *ranges), u.arg, u.tag) if ranges else value
+                outer = [names[r] for r in outer]
+                inner = [names.get(r, r) for r in inner]
+            first = self.first_outside(numbers)
+            if n == 0 and first is not None:
+                part = self.in_memory(u, value, first, outer, inner)
+            else:
+                ranges = (*outer, *inner)
+                part = UOp(_REDUCE, u.dtype, (value, *ranges), u.arg, u.tag) if ranges else value
             out = part if out is None else UOp(u.arg, u.dtype, (out, part))
         assert out is not None
         return out
+
+    def first_outside(self, numbers: list[int]) -> UOp | None:
+        """The loop that runs outside of the SPLIT loops."""
+        for i in numbers:
+            if i in self.outside and self.segments[i][0].outer:
+                return self.segments[i][0].outer[0]
+        return None
+
+    def in_memory(self, u: UOp, value: UOp, first: UOp, outer: list[UOp], inner: list[UOp]) -> UOp:
+        """The reduction with loop `first` outside of the SPLIT loops of the outputs: each turn of
+        it adds to partial results of all of them, which lie in memory.
+
+            for first: for x: acc[x] = (acc[x] if first > 0 else 0) + REDUCE(value, the other loops)
+        """
+        used = value.toposort(_may_hold_range)
+        kept: list[UOp] = []
+        for i in self.nest[: self.view.outputs]:
+            kept.extend([r for r in self.segments[i][0].inner if r in used])
+        kept.sort(key=lambda r: (r.arg.kind in _EXPANDED, r.arg.kind is AxisType.VECTOR))
+        size = 1
+        for r in kept:
+            size *= r.src[0].arg
+        index = _int(0)
+        for r in kept:
+            index = _plus(_times(index, r.src[0].arg), r)
+        loops = [r for r in kept if r.arg.kind not in _EXPANDED]
+        names = {r: renumbered(r, (*r.arg.axis, _COPIES)) for r in loops}
+        value, inside = renamed(value, names), renamed(index, names)
+        rest = (*[r for r in outer if r is not first], *inner)
+        part = UOp(_REDUCE, u.dtype, (value, *rest), u.arg, u.tag) if rest else value
+        self.storages += 1
+        storage = UOp(Ops.DEFINE_REG, u.dtype, (), (self.storages, size))
+        later = UOp(_CMPLT, dtypes.bool, (_int(0), first))
+        before = UOp(
+            Ops.LOAD,
+            u.dtype,
+            (UOp(_INDEX, u.dtype, (storage, inside, later)), identity(u.arg, u.dtype)),
+        )
+        total = UOp(u.arg, u.dtype, (before, part))
+        store = UOp(Ops.STORE, dtypes.void, (UOp(_INDEX, u.dtype, (storage, inside)), total))
+        expanded = [r for r in kept if r.arg.kind in _EXPANDED]
+        end = UOp(_END, dtypes.void, (store, first, *names.values(), *expanded))
+        done = UOp(Ops.AFTER, u.dtype, (storage, end))
+        return UOp(Ops.LOAD, u.dtype, (UOp(_INDEX, u.dtype, (done, index)),))
+
+
+def _may_hold_range(u: UOp) -> bool:
+    return bool(u.mask >> Ops.RANGE & 1)
 
 
 def _int(value: int) -> UOp:
@@ -402,6 +487,12 @@ def _plus(a: UOp, b: UOp) -> UOp:
 
 def _times(a: UOp, b: int) -> UOp:
     return a if b == 1 else UOp(_MUL, _WEAK, (a, _int(b)))
+
+
+def _at_most(a: UOp, most: int) -> UOp:
+    """min(a, most)."""
+    late = UOp(Ops.MAX, _WEAK, (UOp(Ops.NEG, _WEAK, (a,)), _int(-most)))
+    return UOp(Ops.NEG, _WEAK, (late,))
 
 
 def _less(a: UOp, b: int) -> UOp:

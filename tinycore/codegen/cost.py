@@ -30,8 +30,9 @@ _ALU_COST = {
     Ops.THREEFRY: 120.0,
 }
 _GATHER, _SCATTER = 1.5, 2.0  # per lane; a vector access is 1 for all of them
-_FAR = 2.0  # times this where the lanes of one vector lie on different pages
+_FAR = 2.0  # times this where the lanes of one vector lie on different pages, for nothing else
 _PAGE = 4096
+_ROW = 16  # elements, about a cache line
 
 
 class Work(NamedTuple):
@@ -118,7 +119,7 @@ def _lane_bytes(dtype: DType, in_memory: bool) -> int:
     return dtype.itemsize
 
 
-def vector_cost(w: Work, axis: int, lanes: int) -> float:
+def vector_cost(w: Work, axis: int, lanes: int, sizes: list[int]) -> float:
     """Cost of one element's share of `w` when `axis` is the vector axis."""
     if not w.needs >> axis & 1:
         return w.cost
@@ -130,5 +131,6 @@ def vector_cost(w: Work, axis: int, lanes: int) -> float:
     if step == 0:  # the gate alone differs
         return w.cost * _GATHER
     cost = _SCATTER if w.access.is_store else _GATHER
-    reach = lanes * abs(step) * w.access.dtype.itemsize if step is not None else 0
-    return cost * _FAR if reach > _PAGE * lanes // 2 else cost
+    if step is None or any(s == 1 and sizes[a] >= _ROW for a, s in w.access.steps.items()):
+        return cost  # the next turns of that axis use what these lanes brought into the cache
+    return cost * _FAR if abs(step) * w.access.dtype.itemsize > _PAGE // 2 else cost

@@ -488,8 +488,7 @@ class _Expander:
         if uniform and narrow:
             return _load(dtype, storage, lower(form, bits), gate, alt)
         step = self.stride(form, lane)
-        in_registers = base_storage(storage).op is Ops.DEFINE_REG
-        if step in (1, -1) and not in_registers:
+        if step in (1, -1):
             start = self.at_lane(form, lane, 0 if step == 1 else lanes - 1)
             backwards = tuple(range(lanes - 1, -1, -1))
             if step == -1:
@@ -587,7 +586,7 @@ class _Expander:
         lanes: int = lane.src[0].arg
         lower = self.lowering.lower
         step = self.stride(form, lane)
-        if step == 1 and base_storage(storage).op is not Ops.DEFINE_REG:
+        if step == 1:
             at = lower(self.at_lane(form, lane, 0), bits)
             effects.append(_store(storage, dtype, at, gate, splat(value, lanes)))
             return
@@ -751,13 +750,6 @@ def _wrapped(value: int, dtype: DType) -> Any:
         value &= (1 << bits) - 1
         return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
     return dtypes.as_const(value, dtype)
-
-
-def base_storage(u: UOp) -> UOp:
-    """The PARAM or DEFINE under AFTERs."""
-    while u.op is _AFTER:
-        u = u.src[0]
-    return u
 
 
 def _lane(u: UOp | None, k: int) -> UOp | None:

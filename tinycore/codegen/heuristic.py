@@ -29,6 +29,7 @@ from tinycore.uop.ops_table import Ops
 _LOAD, _REDUCE = Ops.LOAD, Ops.REDUCE
 _FOLD_COST = 10.0  # combining the lanes of one vector
 _WORTH = 0.05  # part of the work along a vector axis that it saves at least
+_LONG_ROW = 2048  # bytes between rows from which walking down a column is slow
 _THREAD_WORK = 20_000.0  # instructions from which a second thread pays
 
 
@@ -67,6 +68,8 @@ class _Chooser:
         self.work = 0.0  # instructions of the whole kernel
         self.upcast: dict[int, int] = {}
         self.unroll: dict[int, int] = {}
+        self.split: dict[int, int] = {}  # axis -> iterations of the loop inside of the reduction
+        self.outer: int | None = None  # the reduce axis that runs outside of those loops
 
     def run(self) -> tuple[Opt, ...]:
         self.work = sum([w.cost * volume(self.view, w.around) for w in self.works])
@@ -75,8 +78,11 @@ class _Chooser:
         main = self.main_reduce()
         if main is not None:
             self.choose_tile(main)
-            self.choose_unroll(main)
+            if not self.choose_rows(main):
+                self.choose_unroll(main)
         nest = self.choose_order(main)
+        if main is not None:
+            self.choose_blocks(main, nest)
         reduces = self.reduce_order(main) if main is not None else []
         return (*self.opts(), *self.order_opts(nest + reduces, nest))
 
@@ -127,7 +133,7 @@ class _Chooser:
         out = 0.0
         for w, n in zip(self.works, turns, strict=True):
             if w.needs >> axis & 1:
-                out += (w.cost - vector_cost(w, axis, lanes) * share) * n
+                out += (w.cost - vector_cost(w, axis, lanes, view.sizes) * share) * n
                 if view.is_reduce(axis) and w.node.op is _REDUCE:
                     out -= _FOLD_COST * volume(view, view.needs[w.node])
         return out
@@ -151,7 +157,7 @@ class _Chooser:
         """Instructions of `w` for one step of the vector axes."""
         for a, n in self.lanes.items():
             if w.needs >> a & 1:
-                return vector_cost(w, a, n) * n
+                return vector_cost(w, a, n, self.view.sizes) * n
         return w.cost
 
     def choose_tile(self, main: Work) -> None:
@@ -162,7 +168,7 @@ class _Chooser:
         axes = [
             Axis(a, view.sizes[a], self.lanes.get(a, 1))
             for a in range(view.outputs)
-            if view.fixed[a] and main.around >> a & 1 and view.sizes[a] // self.lanes.get(a, 1) > 1
+            if view.fixed[a] and main.around >> a & 1 and view.sizes[a] > self.lanes.get(a, 1)
         ]
         registers = self.capabilities.vector_registers
         self.upcast = register_tile(body, self.unit, axes, registers)
@@ -222,6 +228,83 @@ class _Chooser:
                 out *= n
         return out
 
+    # --- partial results in memory
+
+    def choose_rows(self, main: Work) -> bool:
+        """For sums down the columns of a matrix: a few whole rows at a time are added to results
+        that lie in cache, instead of walking down column by column.
+        """
+        view = self.view
+        loops = [view.number[r] for r in main.node.src[1:]]
+        if len(loops) != 1 or not view.fixed[loops[0]] or len(view.reduces) != 1:
+            return False
+        down = loops[0]
+        across = [a for a in self.lanes if not view.is_reduce(a) and main.around >> a & 1]
+        if not across or down in self.lanes or self.upcast.keys() - set(across):
+            return False
+        axis = across[0]
+        for w in self.body(main):
+            access = w.access
+            if access is None or not w.needs >> axis & 1:
+                continue
+            step = access.step(down)
+            if access.step(axis) != 1 or step is None:
+                return False
+            size = access.dtype.itemsize
+            if abs(step) * size < _LONG_ROW or volume(view, w.needs) * size < self.capabilities.l2:
+                return False
+        lanes, rows = self.lanes[axis], 8
+        steps = view.sizes[axis] // lanes
+        itemsize = main.node.dtype.itemsize
+        most = max(1, self.capabilities.l1 // 2 // (lanes * itemsize))
+        if steps < 4 or view.sizes[down] < 4 * rows:
+            return False
+        self.upcast.clear()
+        self.split[axis] = ceil(steps / ceil(steps / most))
+        self.unroll[down] = rows
+        self.outer = down
+        return True
+
+    def choose_blocks(self, main: Work, nest: list[int]) -> None:
+        """For tiles whose operands do not fit the cache: the reduction in blocks, each for all
+        tiles along the innermost output axis before the next, so that a block stays in cache.
+        """
+        view = self.view
+        if self.outer is not None or len(self.upcast) < 2 or not nest or len(view.reduces) != 1:
+            return
+        inner = nest[-1]
+        loops = [a for a in self.reduce_order(main) if a not in self.unroll]
+        own = {view.number[r] for r in main.node.src[1:]}
+        loops = [a for a in loops if a in own]
+        if not loops or self.lanes.keys() & own or inner not in self.upcast:
+            return
+        panel = 0
+        for w in self.body(main):
+            if w.node.op is _LOAD and not w.needs >> inner & 1:
+                panel += self.tile_elements(w) * w.node.dtype.itemsize
+        axis = max(loops, key=lambda a: view.sizes[a])
+        if not view.fixed[axis] or panel < self.capabilities.l2 * 0.3:
+            return
+        per_step = panel / view.sizes[axis]
+        block = int(self.capabilities.l2 / 8 / per_step)
+        if block < 32:
+            return
+        size = view.sizes[axis]
+        even = [n for n in range(block // 2, block + 1) if size % n == 0]
+        block = even[-1] if even else ceil(size / ceil(size / block))
+        lanes, tile = self.lanes.get(inner, 1), self.upcast[inner]
+        steps = ceil(view.sizes[inner] / (lanes * tile))
+        kept = main.node.dtype.itemsize
+        for a in range(view.outputs):
+            if main.around >> a & 1:
+                kept *= self.lanes.get(a, 1) * self.upcast.get(a, 1)
+        most = max(1, int(self.capabilities.l2 / 8 / kept))
+        if steps < 2:
+            return
+        self.split[inner] = ceil(steps / ceil(steps / most))
+        self.split[axis] = block
+        self.outer = axis
+
     # --- loops
 
     def choose_order(self, main: Work | None) -> list[int]:
@@ -249,15 +332,18 @@ class _Chooser:
         """Elements loaded anew for each step of `axis`."""
         out = 0.0
         for w in self.body(main):
-            if w.node.op is not _LOAD or not w.needs >> axis & 1:
-                continue
-            elements = 1
-            for a, size in enumerate(self.view.sizes):
-                if w.needs >> a & 1:
-                    tile = self.upcast.get(a, 1) * self.lanes.get(a, 1)
-                    elements *= size if self.view.is_reduce(a) else tile
-            out += elements
+            if w.node.op is _LOAD and w.needs >> axis & 1:
+                out += self.tile_elements(w)
         return out
+
+    def tile_elements(self, w: Work) -> int:
+        """Elements that `w` reads for one tile, over the whole reduction."""
+        elements = 1
+        for a, size in enumerate(self.view.sizes):
+            if w.needs >> a & 1:
+                tile = self.upcast.get(a, 1) * self.lanes.get(a, 1)
+                elements *= size if self.view.is_reduce(a) else tile
+        return elements
 
     def reduce_order(self, main: Work) -> list[int]:
         """Reduce axes, outermost first: those that gates depend on stay outside of the others, so
@@ -292,6 +378,9 @@ class _Chooser:
         out = [Opt(OptOps.VECTOR, a, n) for a, n in self.lanes.items()]
         out += [Opt(OptOps.UPCAST, a, n) for a, n in sorted(self.upcast.items())]
         out += [Opt(OptOps.UNROLL, a - view.outputs, n) for a, n in sorted(self.unroll.items())]
+        out += [Opt(OptOps.SPLIT, a, n) for a, n in sorted(self.split.items())]
+        if self.outer is not None:
+            out.append(Opt(OptOps.OUTER, self.outer - view.outputs))
         return out
 
     def order_opts(self, order: list[int], nest: list[int]) -> list[Opt]:
@@ -315,7 +404,10 @@ class _Chooser:
         if self.work < _THREAD_WORK:
             return None
         turns = {
-            a: ceil(view.sizes[a] / (self.lanes.get(a, 1) * self.upcast.get(a, 1)))
+            a: ceil(
+                view.sizes[a]
+                / (self.lanes.get(a, 1) * self.upcast.get(a, 1) * self.split.get(a, 1))
+            )
             for a in nest
             if all(view.axes[a] in end.src for end in view.ends)
         }

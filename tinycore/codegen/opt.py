@@ -1,7 +1,7 @@
 """One scheduling choice: which axis of a kernel is divided, and what the part becomes.
 
 Axes are numbered from 0 in the order of the kernel as written: the output axes, outermost first,
-then the reduce axes. UNROLL and GROUP count the reduce axes alone. A choice always applies to
+then the reduce axes. UNROLL, OUTER and GROUP count the reduce axes alone. A choice applies to
 what earlier choices left of its axis: VECTOR 16 and then UPCAST 4 make index = outer*64 + u*16 +
 lane.
 """
@@ -27,8 +27,9 @@ class OptOps(enum.IntEnum):
     THREAD = 8  # the axis is divided over host threads
     PADTO = 9  # the axis is extended to a multiple of `arg`, with gates
     SWAP = 10  # axes `axis` and `arg`, both output or both reduce, change places
-    SPLIT = 11  # the inner `arg` iterations become a loop of their own, inside all others
-    NOLOCALS = 12
+    SPLIT = 11  # the inner `arg` iterations become a loop of their own, inside the outer loops
+    OUTER = 12  # a reduce axis runs outside of the SPLIT loops; partial results lie in memory
+    NOLOCALS = 13
 
 
 class Opt(NamedTuple):

@@ -29,12 +29,14 @@ class Axis(NamedTuple):
     lanes: int
 
     def sizes(self) -> list[int]:
-        """The steps of this axis that a tile may have."""
-        return [n for n in _SIZES if n <= self.size // self.lanes]
+        """The steps of this axis that a tile may have: few, or all of them."""
+        return [n for n in _SIZES if n <= ceil(self.size / self.lanes)]
 
     def waste(self, steps: int) -> float:
         """Work done over work asked for, where the last tile overlaps the one before it."""
         tile = steps * self.lanes
+        if steps == ceil(self.size / self.lanes):
+            return tile / self.size
         return ceil(self.size / tile) * tile / self.size
 
 
@@ -87,7 +89,8 @@ class _Body:
         arithmetic = sum([n * t for n, t in zip(self.arithmetic, times, strict=True)])
         # too few accumulators wait for each other
         idle = max(1.0, min(LATENCY / (ta * tb), 2.0)) if ta * tb > 1 else 1.0
-        return (max(loads, arithmetic * idle) + 0.25 * (loads + arithmetic)) / (ta * tb)
+        # loads count more: they may miss the nearest cache
+        return (max(loads, arithmetic * idle) + 0.5 * loads + 0.1 * arithmetic) / (ta * tb)
 
 
 def register_tile(
