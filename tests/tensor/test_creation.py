@@ -83,6 +83,8 @@ def test_bad_data() -> None:
         Tensor([[1, 2], [3]])
     with pytest.raises(ArgumentTypeError, match="str"):
         Tensor(["a"])
+    with pytest.raises(ArgumentTypeError, match="Tensor already"):
+        Tensor(Tensor([1]))
     with pytest.raises(ArgumentTypeError, match="dict"):
         Tensor({})
     with pytest.raises(ArgumentError, match=r"int32.*dtype="):

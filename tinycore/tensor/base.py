@@ -62,6 +62,10 @@ class TensorBase(Operators):
         wanted = None if dtype is None else to_dtype(dtype)
         if wanted is not None and wanted.kind in "vw":
             raise DTypeError(f"[Tensor] {wanted} has no storage; expected a dtype of dtypes.all")
+        if isinstance(data, TensorBase):
+            raise ArgumentTypeError(
+                "[Tensor] the data is a Tensor already; use clone(), detach(), cast() or to()"
+            )
         if data.__class__ is UOp:
             self.uop = self._adopted(data, device, wanted)
         else:
