@@ -20,7 +20,6 @@ from tinycore.codegen import CodegenOptions, Opt, OptOps
 from tinycore.codegen.canonicalise import canonicalise
 from tinycore.codegen.heuristic import heuristic
 from tinycore.codegen.merge_axes import merge_axes
-from tinycore.codegen.register_tile import Axis, register_tile
 from tinycore.codegen.share_loops import share_loops
 from tinycore.dtype import AddrSpace, dtypes
 from tinycore.renderer.capabilities import Capabilities
@@ -159,6 +158,12 @@ def test_threads_take_the_outermost_axis_of_work_that_is_worth_it() -> None:
     assert program.arg.threads >= 8
 
 
+def test_threads_share_the_columns_of_a_large_sum() -> None:
+    opts = chosen(sum_columns(4096, 4096), options=CodegenOptions(threads=2))
+    assert sizes(opts, OptOps.THREAD) == {0: None}
+    assert compiled(sum_columns(4096, 4096), threads=2).arg.threads >= 4
+
+
 def test_kernels_that_their_writer_scheduled_are_left_alone() -> None:
     r, k = loop(64, 0), over(64, 1)
     acc = UOp.placeholder((1,), dtypes.float32, 0, AddrSpace.REG)
@@ -176,8 +181,3 @@ def test_a_grid_of_groups() -> None:
 
 def test_noopt_chooses_nothing() -> None:
     assert chosen(matmul(64, 64, 64), options=CodegenOptions(noopt=True)) == ()
-
-
-def test_register_tile_of_nothing() -> None:
-    assert register_tile([], lambda w: 1.0, [], 32) == {}
-    assert register_tile([], lambda w: 1.0, [Axis(0, 8, 1)], 32) == {}

@@ -19,7 +19,7 @@ from tinycore.uop.ops_table import Ops
 V = TypeVar("V")
 _WEAK = dtypes.weakint
 _CONST, _ADD, _SUB, _MUL, _NEG = Ops.CONST, Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG
-_FLOORDIV, _FLOORMOD, _RANGE, _MAX = Ops.FLOORDIV, Ops.FLOORMOD, Ops.RANGE, Ops.MAX
+_FLOORDIV, _FLOORMOD, _RANGE = Ops.FLOORDIV, Ops.FLOORMOD, Ops.RANGE
 _RANGE_BIT = 1 << Ops.RANGE
 
 

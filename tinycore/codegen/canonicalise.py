@@ -21,7 +21,7 @@ from tinycore.uop.shape import shape_of
 
 _WEAK = dtypes.weakint
 _INDEX, _LOAD, _STORE, _CONST, _RANGE = Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.CONST, Ops.RANGE
-_AFTER, _END, _REDUCE, _RESHAPE, _WHERE = Ops.AFTER, Ops.END, Ops.REDUCE, Ops.RESHAPE, Ops.WHERE
+_AFTER, _END, _REDUCE, _RESHAPE = Ops.AFTER, Ops.END, Ops.REDUCE, Ops.RESHAPE
 _STORAGE = GroupOp.Buffer
 
 

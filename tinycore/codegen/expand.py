@@ -15,12 +15,12 @@ memory access or a value needs them: an unrolled axis then only changes the cons
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tinycore.codegen.affine import Affine
 from tinycore.codegen.expand_index import Indices
 from tinycore.codegen.expand_memory import Memory
+from tinycore.codegen.loop_ranks import loop_ranks
 from tinycore.codegen.lower_index_dtype import IndexLowering, splat
 from tinycore.codegen.tables import Axes, Table, constant, same_lane
 from tinycore.dtype import DType, dtypes
@@ -30,12 +30,11 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
 
 _WEAK, _VOID = dtypes.weakint, dtypes.void
-_CONST, _RANGE, _INDEX, _LOAD, _STORE = Ops.CONST, Ops.RANGE, Ops.INDEX, Ops.LOAD, Ops.STORE
+_RANGE, _INDEX, _LOAD, _STORE = Ops.RANGE, Ops.INDEX, Ops.LOAD, Ops.STORE
 _REDUCE, _END, _AFTER, _CAST, _WHERE = Ops.REDUCE, Ops.END, Ops.AFTER, Ops.CAST, Ops.WHERE
-_ADD, _SUB, _MUL, _NEG, _AND, _OR = Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.AND, Ops.OR
-_FLOORDIV, _FLOORMOD, _GEP, _VECTORIZE = Ops.FLOORDIV, Ops.FLOORMOD, Ops.GEP, Ops.VECTORIZE
-_CMPLT, _CMPNE, _CMPEQ, _GROUP = Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.GROUP
-_COMPARE, _ELEMENTWISE, _STORAGE = GroupOp.Comparison, GroupOp.Elementwise, GroupOp.Buffer
+_ADD, _MUL, _AND, _OR, _GROUP = Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.GROUP
+_GEP, _VECTORIZE = Ops.GEP, Ops.VECTORIZE
+_COMPARE, _ELEMENTWISE = GroupOp.Comparison, GroupOp.Elementwise
 _UNROLLED = (AxisType.UPCAST, AxisType.UNROLL)
 _VECTOR = AxisType.VECTOR
 _EXPANDED = (*_UNROLLED, _VECTOR)
@@ -45,22 +44,6 @@ _SEPARATE_ACCUMULATORS = 8  # a reduce with fewer results than this gets one per
 def expand(sink: UOp, capabilities: Capabilities) -> UOp:
     """The kernel with its UPCAST, UNROLL and VECTOR axes written out."""
     return _Expander(sink, capabilities).run()
-
-
-def loop_ranks(order: Sequence[UOp]) -> dict[UOp, int]:
-    """Nesting depth of the ranges of a kernel: closed loops outermost first, then reduces."""
-    rank: dict[UOp, int] = {}
-    ends = [u for u in order if u.op is _END]
-    if order[-1].mask >> _AFTER & 1:  # an END may be inside of the loops of a later one
-        ends.reverse()
-    for u in ends:
-        for r in u.src[1:]:
-            rank.setdefault(r, len(rank))
-    for u in order:
-        if u.op is _REDUCE:
-            for r in u.src[1:]:
-                rank.setdefault(r, len(rank))
-    return rank
 
 
 class _Expander:

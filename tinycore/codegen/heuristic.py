@@ -260,7 +260,10 @@ class _Chooser:
         if steps < 4 or view.sizes[down] < 4 * rows:
             return False
         self.upcast.clear()
-        self.split[axis] = ceil(steps / ceil(steps / most))
+        pieces = ceil(steps / most)
+        if self.uses_threads():
+            pieces = max(pieces, 2 * self.options.threads)
+        self.split[axis] = ceil(steps / pieces)
         self.unroll[down] = rows
         self.outer = down
         return True
@@ -396,12 +399,15 @@ class _Chooser:
             out.append(Opt(OptOps.THREAD, thread))
         return out
 
+    def uses_threads(self) -> bool:
+        """Whether there are threads, and enough to do for them."""
+        threads = self.capabilities.has_threads and self.options.threads > 1
+        return threads and self.work >= _THREAD_WORK
+
     def thread_axis(self, nest: list[int]) -> int | None:
         """The outermost axis that has enough turns, if there is enough to do."""
         view = self.view
-        if not self.capabilities.has_threads or self.options.threads < 2:
-            return None
-        if self.work < _THREAD_WORK:
+        if not self.uses_threads():
             return None
         turns = {
             a: ceil(

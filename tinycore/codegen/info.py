@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinycore.codegen.cost import loops_around
-from tinycore.codegen.expand import loop_ranks
+from tinycore.codegen.loop_ranks import loop_ranks
 from tinycore.codegen.view import View
 from tinycore.renderer.estimates import Estimates
 from tinycore.renderer.signature import signature_of

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tinycore.codegen.affine import Affine, Form, settled
-from tinycore.codegen.expand import loop_ranks
+from tinycore.codegen.loop_ranks import loop_ranks
 from tinycore.dtype import DType, dtypes
 from tinycore.uop.bounds import bounds_of
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, Ops
 
 _RANGE, _END, _REDUCE, _INDEX = Ops.RANGE, Ops.END, Ops.REDUCE, Ops.INDEX
-_LOAD, _STORE, _CONST, _PARAM, _SINK = Ops.LOAD, Ops.STORE, Ops.CONST, Ops.PARAM, Ops.SINK
+_LOAD, _STORE, _CONST = Ops.LOAD, Ops.STORE, Ops.CONST
 _WEAK = dtypes.weakint
 _RANGE_BIT = 1 << Ops.RANGE
 # a kernel with one of these was scheduled by its writer
