@@ -86,7 +86,7 @@ class Buffer:
 
     def __del__(self) -> None:
         # a finalizer: only the append is allowed here
-        if self._owned:
+        if getattr(self, "_owned", False):  # not even that where Ctrl-C came before the first line
             self._owned = False
             DEAD.append((self._driver, self.device, self._memory, self.nbytes))
 

@@ -235,8 +235,10 @@ def run_items(
         return
     from tinycore.engine.report import report_item
 
-    for item in items:
-        prepared = Prepared([item], values)
+    steps = [
+        Prepared([item], values) for item in items
+    ]  # all memory is there before the first runs
+    for item, prepared in zip(items, steps, strict=True):
         start = time.perf_counter()
         prepared.run(patch, buffers, count)
         item.driver.synchronize()

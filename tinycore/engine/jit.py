@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from tinycore.config import DEBUG, JIT, NO_MEMORY_PLANNER
 from tinycore.device import Buffer
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.batch import Item, Prepared, make_items, run_items
+from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import live_tensors
 from tinycore.engine.pending import stale_readers
 from tinycore.engine.realize import (
@@ -246,10 +248,11 @@ class CapturedJit:
             size, offset = view.arg
             buffers.append(whole.view(size, view.dtype, offset))
         patch = [b.memory for b in buffers]
-        if DEBUG >= 2:
-            run_items(self.items, values, patch, buffers)
-        else:
-            prepared.run(patch, buffers)
+        with held_back() if self.state or self.written_inputs else nullcontext():
+            if DEBUG >= 2:
+                run_items(self.items, values, patch, buffers)
+            else:
+                prepared.run(patch, buffers)
         spec = iter(self.outputs)
 
         def remake(x: Any) -> Any:

@@ -6,10 +6,10 @@ features) and the options of code generation; nothing else goes into it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tinycore import cache
@@ -17,6 +17,7 @@ from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
 from tinycore.config import CCACHE, DEBUG, log
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.code_key import code_key
+from tinycore.engine.outcome import Outcome, Workers
 from tinycore.errors import CompileError, SerialError, TinycoreError, VerifyError
 from tinycore.renderer import Binary
 from tinycore.uop.args import ProgramInfo
@@ -64,25 +65,32 @@ class ProgramCache:
     def __init__(self, limit: int = 8192) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._items: OrderedDict[Key, Future[Compiled]] = OrderedDict()
+        self._items: OrderedDict[Key, Outcome[Compiled]] = OrderedDict()
 
-    def claim(self, key: Key) -> tuple[Future[Compiled], bool]:
-        """(the future of `key`'s program, whether the caller is the one to fill it)."""
+    def claim(
+        self, key: Key, claimed: dict[Key, Outcome[Compiled]]
+    ) -> tuple[Outcome[Compiled], bool]:
+        """(the outcome of `key`'s program, whether the caller is the one to fill it).
+
+        What the caller is to fill stands in `claimed` before anybody else can see it, so that it
+        can be given up whenever the caller is interrupted.
+        """
         with self._lock:
             found = self._items.get(key)
             if found is not None:
                 self._items.move_to_end(key)
                 return found, False
-            made: Future[Compiled] = Future()
+            made = claimed[key] = Outcome()
             self._items[key] = made
             while len(self._items) > self._limit:
                 self._items.popitem(last=False)
             return made, True
 
-    def forget(self, key: Key) -> None:
-        """Drops `key`, so that a later call tries again."""
+    def forget(self, key: Key, made: Outcome[Compiled]) -> None:
+        """Drops `made`, so that a later call tries again."""
         with self._lock:
-            self._items.pop(key, None)
+            if self._items.get(key) is made:
+                del self._items[key]
 
     def clear(self) -> None:
         with self._lock:
@@ -91,24 +99,15 @@ class ProgramCache:
     def __len__(self) -> int:
         return len(self._items)
 
+    def after_fork_in_child(self) -> None:
+        """Drops what a thread of the parent was about to make."""
+        self._lock = threading.Lock()
+        for key in [key for key, made in self._items.items() if not made.done]:
+            del self._items[key]
+
 
 program_cache = ProgramCache()
-_pool: ThreadPoolExecutor | None = None
-_pool_lock = threading.Lock()
-
-
-def _compilers() -> ThreadPoolExecutor:
-    """Threads on which compilers run; those release the interpreter's lock while they work."""
-    global _pool
-    with _pool_lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tinycore-compile")
-        return _pool
-
-
-def _after_fork() -> None:
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
+_compilers = Workers(2)  # compilers release the interpreter's lock while they work
 
 
 def renderer_key(renderer: Any) -> str:
@@ -121,8 +120,8 @@ class _Job(NamedTuple):
     """A kernel that was lowered here and is being compiled."""
 
     key: Key
-    future: Future[Compiled]
-    binary: Future[Binary]
+    outcome: Outcome[Compiled]
+    binary: Outcome[Binary]
     lowered: UOp
     source: str
 
@@ -137,45 +136,52 @@ def compile_all(
     options = options or options_from_config()
     name = renderer_key(renderer)
     use_disk = bool(CCACHE)
-    futures: list[tuple[Future[Compiled], bool]] = []
+    outcomes: list[Outcome[Compiled]] = []
+    claimed: dict[Key, Outcome[Compiled]] = {}
     jobs: list[_Job] = []
+    failed: Exception | None = None
     try:
-        for kernel in kernels:
-            key = Key(kernel, name, options)
-            future, mine = program_cache.claim(key)
-            futures.append((future, mine))
-            if mine:
-                try:
-                    job = _start(key, future, renderer, use_disk)
-                except BaseException as error:
-                    program_cache.forget(key)
-                    future.set_exception(error)
-                    raise
+        try:
+            for kernel in kernels:
+                key = Key(kernel, name, options)
+                outcome, mine = program_cache.claim(key, claimed)
+                outcomes.append(outcome)
+                if not mine:
+                    CompileCounts.memory += 1
+                    continue
+                job = _start(key, outcome, renderer, use_disk)
                 if job is not None:
                     jobs.append(job)
-            else:
-                CompileCounts.memory += 1
-    finally:  # what was started is finished, also when a later kernel failed
-        for job in jobs:
+        except Exception as error:
+            failed = error
+        for job in jobs:  # what was started is finished, also when a later kernel failed
             _finish(job, use_disk)
-    out = []
-    for kernel, (future, mine) in zip(kernels, futures, strict=True):
-        try:
-            out.append(future.result())
-        except BaseException:
-            if mine:
-                raise
-            # another thread failed or was interrupted; its fault is not ours: compile it here
-            out.append(compile_all([kernel], renderer, options)[0])
-    return out
+        if failed is not None:
+            raise failed
+        own = set(map(id, claimed.values()))
+        out = []
+        for kernel, outcome in zip(kernels, outcomes, strict=True):
+            try:
+                out.append(outcome.result())
+            except Exception:
+                if id(outcome) in own:
+                    raise
+                # another thread failed or was interrupted; its fault is not ours: compile it here
+                out.append(compile_all([kernel], renderer, options)[0])
+        return out
+    finally:
+        for key, outcome in claimed.items():
+            if not outcome.done:  # interrupted: whoever waits for it makes it himself
+                program_cache.forget(key, outcome)
+                outcome.fail(CompileError("the thread that compiled this kernel was interrupted"))
 
 
-def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) -> _Job | None:
+def _start(key: Key, outcome: Outcome[Compiled], renderer: Any, use_disk: bool) -> _Job | None:
     """Takes the program from disk, or lowers the kernel and starts its compiler."""
     found = _from_disk(key) if use_disk else None
     if found is not None:
         CompileCounts.disk += 1
-        future.set_result(found)
+        outcome.set(found)
         return None
     try:
         lowered = compile_kernel(
@@ -194,8 +200,8 @@ def _start(key: Key, future: Future[Compiled], renderer: Any, use_disk: bool) ->
         if DEBUG >= 7:
             show_assembly(renderer.compiler, source, name)
     CompileCounts.compiler += 1
-    binary = _compilers().submit(renderer.compiler.compile, source, name)
-    return _Job(key, future, binary, lowered, source)
+    binary = _compilers.run(renderer.compiler.compile, source, name)
+    return _Job(key, outcome, binary, lowered, source)
 
 
 def _fault(kernel: UOp, renderer: Any, error: Exception) -> TinycoreError:
@@ -212,14 +218,14 @@ def _fault(kernel: UOp, renderer: Any, error: Exception) -> TinycoreError:
 
 
 def _finish(job: _Job, use_disk: bool) -> None:
-    """Fills the future of `job` with its program, or with what its compiler raised."""
+    """Fills the outcome of `job` with its program, or with what its compiler raised."""
     try:
         compiled = _assemble(job.lowered, job.source, job.binary.result())
-    except BaseException as error:
-        program_cache.forget(job.key)
-        job.future.set_exception(error)
+    except Exception as error:
+        program_cache.forget(job.key, job.outcome)
+        job.outcome.fail(error)
         return
-    job.future.set_result(compiled)
+    job.outcome.set(compiled)
     if use_disk:
         _to_disk(job.key, compiled)
 
@@ -326,12 +332,20 @@ class _Loaded:
                 self._items.popitem(last=False)
             return kept[1]
 
+    def after_fork_in_child(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
 
 loaded = _Loaded()
 
-try:
-    import os
 
-    os.register_at_fork(after_in_child=_after_fork)
-except AttributeError:  # systems without fork
-    log.debug("no fork on this system")
+def _after_fork_in_child() -> None:
+    """Threads of the parent are gone: those that compiled, and those that held locks."""
+    _compilers.after_fork_in_child()
+    program_cache.after_fork_in_child()
+    loaded.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
 from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
 from tinycore.engine.batch import compile_calls, make_items, run_items
+from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import replace_realized, stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
@@ -62,6 +63,7 @@ def _is_stored(u: UOp) -> bool:
 class _Pending(NamedTuple):
     schedule: Schedule
     bases: list[UOp]  # what is computed, in the order of schedule.outputs
+    writes: bool  # into memory that tensors name already
     saved: dict[UOp, UOp]  # views of buffers that are about to change -> their copies
 
 
@@ -75,6 +77,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
         return None
     bases.update(dict.fromkeys(_kept(bases)))
     saved: dict[UOp, UOp] = {}
+    stores: dict[UOp, set[UOp]] = {}
     while True:
         stores = stores_below(bases)
         if not stores:
@@ -94,7 +97,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
     if DEBUG >= 1:
         seconds = time.perf_counter() - start
         report_schedule(len(found.linear.src), seconds, found.hit, caller())
-    return _Pending(found, listed, saved)
+    return _Pending(found, listed, bool(stores), saved)
 
 
 _KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS
@@ -113,11 +116,11 @@ def _kept(bases: Iterable[UOp]) -> list[UOp]:
     return [u for u in toposort(bases, lambda n: bool(n.mask & _KEPT)) if u in wanted]
 
 
-_VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW}
+_VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW, Ops.AFTER}
 
 
 def _is_view(u: UOp) -> bool:
-    """Whether `u` names elements of a buffer and computes nothing."""
+    """Whether `u` names elements of a buffer, perhaps after writes to it, and computes nothing."""
     while u.op in _VIEWS:
         u = u.src[0]
     return u.op is Ops.BUFFER
@@ -169,13 +172,21 @@ def realize_tensors(tensors: Sequence[HasUOp], do_update_stats: bool = True) -> 
         pending = _plan(tensors)
         if pending is None:
             return
-        run_linear(pending.schedule.linear, pending.schedule.var_vals, do_update_stats)
-        _settle(pending, tensors)
+        linear, var_vals = pending.schedule.linear, pending.schedule.var_vals
+        items = make_items(linear)
+        with held_back() if pending.writes else nullcontext():  # a write runs once
+            run_items(items, var_vals, count=do_update_stats)
+            _record(linear, var_vals)
+            _settle(pending, tensors)
 
 
 def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = True) -> None:
     """Compiles and runs `linear`, front to back."""
     run_items(make_items(linear), var_vals, count=do_update_stats)
+    _record(linear, var_vals)
+
+
+def _record(linear: UOp, var_vals: dict[str, int]) -> None:
     record = capturing.get()
     if record is not None:
         record.append(Captured(linear, dict(var_vals)))
