@@ -1,9 +1,9 @@
 """One scheduling choice: which axis of a kernel is divided, and what the part becomes.
 
-Axes are numbered from 0 in the order of the kernel as written: the output axes, outermost first,
-then the reduce axes. UNROLL, OUTER and GROUP count the reduce axes alone. A choice applies to
-what earlier choices left of its axis: VECTOR 16 and then UPCAST 4 make index = outer*64 + u*16 +
-lane.
+Axes are numbered from 0 in the order of the kernel as written, without those of size 1: the output
+axes, outermost first, then the reduce axes. UNROLL, OUTER and GROUP count the reduce axes alone. A
+choice applies to what earlier choices left of its axis: VECTOR 16 and then UPCAST 4 make index =
+outer*64 + u*16 + lane.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from tinycore.codegen.lower_ops import lower_ops, lower_values
 from tinycore.codegen.merge_axes import merge_axes
 from tinycore.codegen.options import CodegenOptions
 from tinycore.codegen.share_loops import share_loops
+from tinycore.codegen.split_axes import split_axes
 from tinycore.dtype import dtypes
 from tinycore.renderer.capabilities import Capabilities
 from tinycore.target import Target
@@ -54,6 +55,7 @@ def optimise(sink: UOp, context: Context) -> UOp:
 STAGES: tuple[Stage, ...] = (
     Stage("canonicalise", lambda u, c: canonicalise(u), KERNEL_GRAPH, KERNEL_GRAPH),
     Stage("share-loops", lambda u, c: share_loops(u), writes=KERNEL_GRAPH),
+    Stage("split-axes", lambda u, c: u if _asked(u) else split_axes(u), writes=KERNEL_GRAPH),
     Stage("merge-axes", lambda u, c: u if _asked(u) else merge_axes(u), writes=KERNEL_GRAPH),
     Stage("optimise", optimise, writes=KERNEL_GRAPH),
     Stage("launch-dims", lambda u, c: launch_dims(u, c.capabilities), writes=KERNEL_GRAPH),
