@@ -6,7 +6,7 @@ import pytest
 
 from tests.codegen.kernels import kernel, loop, over, param
 from tinycore.codegen.canonicalise import canonicalise
-from tinycore.dtype import AddrSpace, dtypes
+from tinycore.dtype import AddrSpace, Invalid, dtypes
 from tinycore.errors import CompileError
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -37,6 +37,16 @@ def test_a_gate_stays_on_its_index() -> None:
     gate = r < 3
     store = body_of(kernel(param(0, 4).index(r).store(param(1, 4).index(r, gate=gate)).end(r)))
     assert store.src[1].src[0].src[2] is gate
+
+
+def test_an_index_that_may_be_invalid_is_gated() -> None:
+    r, c = loop(4, 0), loop(3, 1)
+    row = (r < 3).where(r, UOp.const(dtypes.weakint, Invalid))
+    value = param(1, 4, 3).index(row, c, gate=c < 2)
+    store = body_of(kernel(param(0, 4, 3).index(r, c).store(value).end(r, c)))
+    index = store.src[1].src[0]
+    assert index.src[1] is r * 3 + c
+    assert index.src[2] is (r < 3) & (c < 2)
 
 
 def test_loops_of_one_turn_are_gone() -> None:

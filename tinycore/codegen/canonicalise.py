@@ -5,13 +5,15 @@ Keeps: what every store writes.
 
     STORE(INDEX(p0, r), ADD(INDEX(p1, r, c), 1))
     STORE(INDEX(p0, r), ADD(LOAD(INDEX(p1, r*4 + c)), 1))
+
+An index WHERE(valid, i, Invalid) is the index i under the gate `valid`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tinycore.dtype import DType, dtypes
+from tinycore.dtype import DType, Invalid, dtypes
 from tinycore.errors import CompileError
 from tinycore.uop.args import RangeArg
 from tinycore.uop.bounds import bounds_of
@@ -71,9 +73,12 @@ def _flat_index(u: UOp, done: dict[UOp, UOp]) -> UOp:
         if t.op is _INDEX:
             t = UOp(_LOAD, t.dtype, (t,))
         if t.dtype.kind == "b":
-            gate = t
-        else:
-            where.append(t if t.dtype is _WEAK else UOp(Ops.CAST, _WEAK, (t,)))
+            gate = t if gate is None else UOp(Ops.AND, t.dtype, (gate, t))
+            continue
+        if t.op is Ops.WHERE and t.src[2].op is _CONST and t.src[2].arg is Invalid:
+            gate = t.src[0] if gate is None else UOp(Ops.AND, t.src[0].dtype, (gate, t.src[0]))
+            t = t.src[1]
+        where.append(t if t.dtype is _WEAK else UOp(Ops.CAST, _WEAK, (t,)))
     shape = shape_of(u.src[0]) or ()
     if len(where) == 1:
         flat = where[0]
