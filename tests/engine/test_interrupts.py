@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import random
 import signal
@@ -27,28 +26,39 @@ pytestmark = [
 ]
 
 
+_armed = False
+
+
+def _ring(*_: object) -> None:
+    if _armed:
+        signal.raise_signal(signal.SIGINT)
+
+
 @pytest.fixture(autouse=True)
 def default_handler() -> Iterator[None]:
     """SIGINT as in a program of its own; SIGALRM, for timers, becomes a SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    alarm = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    alarm = signal.signal(signal.SIGALRM, _ring)
     yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGINT, before)
     signal.signal(signal.SIGALRM, alarm)
 
 
 def interrupted(seconds: float, function: Callable[[], object]) -> bool:
-    """Whether `function` ended by the Ctrl-C that comes after `seconds`."""
+    """Whether `function` was ended by the Ctrl-C that comes after `seconds`."""
+    global _armed
+    hit = False
     try:
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
-        function()
+        try:
+            _armed = True
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+            function()
+        finally:
+            _armed = False
     except KeyboardInterrupt:
-        return True
-    finally:
-        with contextlib.suppress(KeyboardInterrupt):  # at the very end: as good as not at all
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    return False
+        hit = True
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return hit
 
 
 def test_it_is_raised_at_the_end_of_the_block() -> None:
