@@ -87,27 +87,3 @@ def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> lis
         if stale[root]:
             out.append(root)
     return out
-
-
-def replace_realized(root: UOp, mapping: dict[UOp, UOp], memo: dict[UOp, UOp]) -> UOp:
-    """`root` with realized nodes replaced by their buffers. `memo` is shared between calls."""
-    stack = [root]
-    while stack:
-        u = stack[-1]
-        if u in memo:
-            stack.pop()
-            continue
-        found = mapping.get(u)
-        if found is not None:
-            memo[u] = found
-            stack.pop()
-            continue
-        waiting = [s for s in u.src if s not in memo]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        src = tuple([memo[s] for s in u.src])
-        same = all([a is b for a, b in zip(src, u.src, strict=True)])
-        memo[u] = u if same else UOp(u.op, u.dtype, src, u.arg, u.tag)
-        stack.pop()
-    return memo[root]

@@ -13,7 +13,7 @@ from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
 from tinycore.engine.batch import compile_calls, make_items, run_items
 from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
-from tinycore.engine.pending import replace_realized, stale_readers, stores_below
+from tinycore.engine.pending import stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.uop.node import UOp
@@ -147,7 +147,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
             assert shape is not None
             new = mapping[copy].reshape(shape)
         else:
-            new = replace_realized(old, mapping, memo)
+            new = substitute(old, mapping, memo)
         if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
             t.uop = new
 

@@ -45,14 +45,19 @@ def consumers(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
     return out
 
 
-def substitute(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """`root` with every key of `mapping` replaced; replacements are not searched again."""
+def substitute(root: UOp, mapping: dict[UOp, UOp], memo: dict[UOp, UOp] | None = None) -> UOp:
+    """`root` with every key of `mapping` replaced; replacements are not searched again.
+
+    Calls with one mapping may share a `memo`: what they have in common is then visited once.
+    """
     if not mapping:
         return root
     wanted = 0
     for k in mapping:
         wanted |= 1 << k.op
-    done: dict[UOp, UOp] = dict(mapping)
+    done = {} if memo is None else memo
+    if not done:
+        done.update(mapping)
     stack = [root]
     while stack:
         node = stack[-1]
