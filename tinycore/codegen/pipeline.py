@@ -90,5 +90,7 @@ def compile_kernel(
     name = kernel_name(graph)
     linear = run_stages(LOWERING, graph, context, spec_level=options.spec)
     info = program_info(name, canonical, linear)
+    if isinstance(graph.arg, KernelInfo):
+        info = info._replace(applied=graph.arg.applied)
     place = UOp(Ops.DEVICE, arg=device)
     return UOp(Ops.PROGRAM, dtypes.void, (kernel, place, linear), info)

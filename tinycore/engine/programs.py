@@ -178,9 +178,13 @@ def compile_all(
 
 def _start(key: Key, outcome: Outcome[Compiled], renderer: Any, use_disk: bool) -> _Job | None:
     """Takes the program from disk, or lowers the kernel and starts its compiler."""
-    found = _from_disk(key) if use_disk else None
+    found = _from_disk(key) if use_disk and DEBUG < 6 else None  # it holds no linear program
     if found is not None:
         CompileCounts.disk += 1
+        if DEBUG >= 4:
+            from tinycore.engine.report import show_source
+
+            show_source(found.program, found.source)
         outcome.set(found)
         return None
     try:

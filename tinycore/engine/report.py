@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinycore.config import DEBUG
 from tinycore.counters import GlobalCounters
+from tinycore.device import Slot
 from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
 from tinycore.uop.printer import as_lines
 
 if TYPE_CHECKING:
@@ -37,8 +39,15 @@ def report_item(item: Item, counts: tuple[int, int, int], seconds: float) -> Non
     )
     if DEBUG >= 3 and item.compiled is not None:
         info = item.compiled.info
-        kernel = item.compiled.program.src[0]
-        _say(f"    global {info.global_size} local {info.local_size} opts {kernel.arg.applied}")
+        opts = " ".join([f"{o.op.name}({o.axis},{o.arg})" for o in info.applied]) or "none"
+        _say(f"    global {info.global_size} local {info.local_size} opts {opts}")
+        _say(f"    arguments {', '.join(map(_argument, item.refs, item.call.src[1:]))}")
+
+
+def _argument(ref: Any, node: UOp) -> str:
+    """An argument's dtype and number of elements, and its slot where a replay fills it in."""
+    size = node.arg[0] if node.op is Ops.BUFFER_VIEW else node.arg
+    return f"{node.dtype.name}[{size}]" + (f" slot {ref.index}" if isinstance(ref, Slot) else "")
 
 
 def show_assembly(compiler: Any, source: str, name: str) -> None:

@@ -93,3 +93,4 @@ class ProgramInfo(NamedTuple):
     flops: Any = 0
     mem_bytes: Any = 0
     threads: Any = 1  # extent of the THREAD range: how far a launch may be divided
+    applied: tuple[Any, ...] = ()  # the Opts that the kernel was scheduled with
