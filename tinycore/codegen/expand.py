@@ -31,6 +31,7 @@ from tinycore.uop.ops_table import AxisType, GroupOp, Ops
 
 _WEAK, _VOID = dtypes.weakint, dtypes.void
 _RANGE, _INDEX, _LOAD, _STORE = Ops.RANGE, Ops.INDEX, Ops.LOAD, Ops.STORE
+_MULACC = Ops.MULACC
 _REDUCE, _END, _AFTER, _CAST, _WHERE = Ops.REDUCE, Ops.END, Ops.AFTER, Ops.CAST, Ops.WHERE
 _ADD, _MUL, _AND, _OR, _GROUP = Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.GROUP
 _GEP, _VECTORIZE = Ops.GEP, Ops.VECTORIZE
@@ -57,6 +58,7 @@ class _Expander:
         self.axes = Axes([r for r in ranges if r.arg.kind in _UNROLLED])
         affine = Affine(rank)
         self.lowering = IndexLowering(affine, capabilities.index_bits)
+        self.fused = _MULACC in capabilities.fast_ops
         self.value: dict[UOp, Table] = {}
         self.indices = Indices(self.axes, lanes, affine, self.lowering, self.values)
 
@@ -167,6 +169,8 @@ class _Expander:
                 entries.append(fold(op, [_looped(op, v, loops) for v in values]))
             elif loops:
                 entries.append(_looped(op, fold(op, values), loops))
+            elif self.fused and op is _ADD and values[0].dtype.kind == "f":
+                entries.append(sum_products(values))
             else:
                 entries.append(fold(op, values))
         if lane is not None:
@@ -262,6 +266,21 @@ def fold(op: Ops, values: list[UOp]) -> UOp:
             paired.append(values[-1])
         values = paired
     return values[0]
+
+
+_CHAINS = 4  # sums that are added to in turn, so that none waits for its last product
+
+
+def sum_products(values: list[UOp]) -> UOp:
+    """The sum of `values`; a product is added with one rounding, as in a loop."""
+    sums = values[: min(_CHAINS, (len(values) + 1) // 2)]
+    for n, value in enumerate(values[len(sums) :]):
+        at = n % len(sums)
+        if value.op is Ops.MUL:
+            sums[at] = UOp(_MULACC, value.dtype, (*value.src, sums[at]))
+        else:
+            sums[at] = UOp(_ADD, value.dtype, (sums[at], value))
+    return fold(_ADD, sums)
 
 
 def fold_lanes(op: Ops, value: UOp) -> UOp:
