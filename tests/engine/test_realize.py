@@ -229,3 +229,38 @@ def test_a_buffer_that_was_asked_for_is_computed_once() -> None:
     GlobalCounters.reset()
     assert (squares * 2).tolist() == [2.0, 8.0, 18.0]
     assert GlobalCounters.kernel_count == 1
+
+
+@pytest.mark.parametrize("view", [lambda t: t.reshape(2, 2), lambda t: t[1:3], lambda t: t.flip(0)])
+def test_views_of_a_pending_write_keep_its_values_when_more_is_written(view):
+    x = np.arange(4, dtype="f")
+    a = Tensor(x).realize()
+    a += 1
+    b = view(a)
+    a += 1
+    a.realize()
+    np.testing.assert_array_equal(b.numpy(), view(Tensor(x + 1)).numpy())
+    np.testing.assert_array_equal(a.numpy(), x + 2)
+
+
+def test_realizing_a_view_runs_the_write_below_it():
+    x = np.arange(24, dtype="f").reshape(6, 4)
+    a = Tensor(x).realize()
+    b = a[2:4]
+    b.assign(b * 0 - 1)
+    b.realize()
+    x[2:4] = -1
+    np.testing.assert_array_equal(a.numpy(), x)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda t: t[2:2], lambda t: t[3::2, None], lambda t: t[:0].flip(0)]
+)
+def test_a_view_of_no_elements_runs_no_write(cut):
+    x = np.arange(3, dtype="i4")
+    a = Tensor.empty(3, dtype="int32")
+    a.assign(Tensor(x))
+    none = cut(a).realize()
+    assert none.numel() == 0
+    assert (cut(a).pad(((1, 1), *[None] * (cut(a).ndim - 1))).sum() + 7).item() == 7
+    np.testing.assert_array_equal(a.numpy(), x)

@@ -241,3 +241,72 @@ def test_random_programs(stored: bool, writes: list[tuple[str, Any, int]]) -> No
     for ours, theirs in reads:
         np.testing.assert_array_equal(ours.numpy(), theirs)
     np.testing.assert_array_equal(t.numpy(), x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.sum(()),
+        lambda t: t.cumsum(0),
+        lambda t: t.cummax(0)[0],
+        lambda t: t.sort(0)[0],
+        lambda t: t.cat(t[:0]),
+        lambda t: t.cat(),
+        lambda t: t.pad(((0, 0), (0, 0))),
+        lambda t: t.pad(((0, 0), (0, 0)), mode="reflect"),
+        lambda t: t.roll(0, 0),
+        lambda t: t.roll(5, 0),
+        lambda t: t.repeat(1, 1),
+        lambda t: t.repeat_interleave(1, 0),
+        lambda t: t.dropout(0.5),
+        lambda t: t.contiguous(),
+        lambda t: t.detach(),
+        lambda t: Tensor.einsum("ij->ij", t),
+        lambda t: t.int().floor().float(),
+    ],
+)
+def test_what_is_computed_is_no_view_even_where_there_is_nothing_to_compute(make: Any) -> None:
+    x = np.array([[3.0, -1.0, 2.0]], np.float32)
+    t = Tensor(x).realize()
+    out = make(t)
+    out += 1
+    equal(out, x + 1)
+    equal(t, x)
+    again = make(t)
+    t[0, 0] = 7
+    equal(again, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda t: t.reshape(2, 1).expand(2, 3), [[5, 1, 1], [2, 2, 2]]),
+        (lambda t: t.pad(((1, 0),)).reshape(1, 3), [[5, 1, 2]]),
+        (lambda t: t.unfold(0, 1, 1).expand(2, 2), [[5, 1], [2, 2]]),
+    ],
+)
+def test_what_shows_an_element_twice_or_more_than_memory_is_written_apart(
+    make: Any, expected: Any
+) -> None:
+    t = Tensor([1.0, 2.0]).realize()
+    out = make(t)
+    out[0, 0] = 5
+    equal(out, np.array(expected, np.float32))
+    equal(t, np.array([1, 2], np.float32))
+
+
+def test_windows_that_overlap_are_written_apart() -> None:
+    t = Tensor([1.0, 2.0, 3.0]).realize()
+    out = t.unfold(0, 2, 1)
+    out[0, 1] = 9
+    equal(out, np.array([[1, 9], [2, 3]], np.float32))
+    equal(t, np.array([1, 2, 3], np.float32))
+
+
+def test_a_stale_view_writes_what_it_showed() -> None:
+    t = buffer()
+    view = t.flip(0)
+    t += 100
+    view *= 3  # reads the old values, writes into the new ones
+    equal(t, X * 3)
+    equal(view, X[::-1] * 3)

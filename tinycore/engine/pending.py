@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import toposort
 
 _STORE_BIT = 1 << Ops.STORE
@@ -24,6 +25,12 @@ def _base(u: UOp) -> UOp:
     return u
 
 
+def has_elements(u: UOp) -> bool:
+    """Whether `u` has elements: nothing runs for a value of none, nor for what only that reads."""
+    shape = shape_of(u)
+    return shape is None or 0 not in shape
+
+
 def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
     """The STOREs that realizing `roots` would run, by the BUFFER they write."""
     out: dict[UOp, set[UOp]] = {}
@@ -34,7 +41,7 @@ def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
 
 
 def _may_store(u: UOp) -> bool:
-    return bool(u.mask & _STORE_BIT)
+    return bool(u.mask & _STORE_BIT) and has_elements(u)
 
 
 def _applied(after: UOp) -> set[UOp]:

@@ -10,10 +10,11 @@ from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
 from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
+from tinycore.engine import versions
 from tinycore.engine.batch import compile_calls, make_items, run_items
 from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
-from tinycore.engine.pending import stale_readers, stores_below
+from tinycore.engine.pending import has_elements, stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.uop.node import UOp
@@ -129,7 +130,7 @@ def _is_view(u: UOp) -> bool:
 def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
     """Replaces what was computed by its buffer in every tensor that exists."""
     mapping: dict[UOp, UOp] = {}
-    for u in toposort(pending.bases, lambda n: bool(n.mask >> Ops.AFTER & 1)):
+    for u in toposort(pending.bases, lambda n: bool(n.mask >> Ops.AFTER & 1) and has_elements(n)):
         if u.op is Ops.AFTER:  # its writes have run, they must not run again
             mapping[u] = substitute(u.src[0], mapping)
     for base, out in zip(pending.bases, pending.schedule.outputs, strict=True):
@@ -150,6 +151,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
             new = substitute(old, mapping, memo)
         if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
             t.uop = new
+    versions.follow(memo)
 
 
 def schedule_tensors(tensors: Sequence[HasUOp]) -> tuple[UOp, dict[str, int]]:

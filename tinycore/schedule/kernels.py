@@ -246,7 +246,10 @@ class _Cutter:
             self.run_stores(u)
             if self.storage(u) is not None:
                 return
-        elif u.op is Ops.PARAM or (u.op in _STORED_VIEWS and self.storage(u) is not None):
+        elif u.op is Ops.PARAM:
+            return
+        elif u.op in _STORED_VIEWS and self.storage(u) is not None:
+            self.note_after(u)
             return
         self.store(u)
 

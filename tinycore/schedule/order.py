@@ -87,9 +87,9 @@ def order_kernels(graph: KernelGraph) -> UOp:
         """The storage that argument `ref` of `k` reads, its version forgotten."""
         plain = ref if ref.tag is None else ref.rtag(None)
         slot = _slot(plain)
-        if k.makes is not None and slot == k.write:
-            return plain
         version = None if ref.tag is None else graph.versions[ref.tag]
+        if k.makes is not None and slot == k.write and version is k.overwrites:
+            return plain
         for store, saved in redirect.get((k.number, slot), ()):
             if store not in stores(version):
                 if plain.op is Ops.PARAM:

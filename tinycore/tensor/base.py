@@ -99,6 +99,9 @@ class TensorBase(Operators):
         _live[_ref(out, _forget)] = None
         return out
 
+    def _own(self) -> Self:
+        return self._wrap(self.uop, self.requires_grad)
+
     @classmethod
     def _of(cls, uop: UOp, requires_grad: bool | None = None) -> Self:
         out = _new(cls)
@@ -331,7 +334,7 @@ class TensorBase(Operators):
     def contiguous(self, *args: Any, **kwargs: Any) -> Self:
         """This value in a buffer of its own when realized."""
         if is_whole_buffer(self.uop):
-            return self
+            return self._own()
         return self._pass(Ops.CONTIGUOUS, self.requires_grad)
 
     def contiguous_backward(self) -> Self:

@@ -21,12 +21,12 @@ class Cumulative(Indexing):
     def _running(self, op: Ops, axis: int) -> Self:
         """Element k is `op` over elements 0 .. k of `axis`."""
         if not self.shape or 0 in self.shape:
-            return self
+            return self._own()
         axis = axis_of(axis, self.ndim, op.name.lower())
         x = self.transpose(axis, -1)
         n = x.shape[-1]
         if n <= 2 * _BLOCK:
-            return x._running_last(op).transpose(axis, -1)
+            return x._running_last(op).transpose(axis, -1)._own()
         blocks = -(-n // _BLOCK)
         start = _identity(op, x.dtype)
         none = [(0, 0)] * (x.ndim - 1)
@@ -42,7 +42,7 @@ class Cumulative(Indexing):
         else:
             out = inner + before if op is Ops.ADD else inner * before
         out = out.reshape((*x.shape[:-1], blocks * _BLOCK))
-        return out.shrink([None] * (x.ndim - 1) + [(0, n)]).transpose(axis, -1)
+        return out.shrink([None] * (x.ndim - 1) + [(0, n)]).transpose(axis, -1)._own()
 
     def _running_last(self, op: Ops) -> Self:
         n = self.shape[-1]
@@ -68,7 +68,7 @@ class Cumulative(Indexing):
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
         """(greatest of elements 0 .. k of `axis`, the last position where it stands)."""
         if not self.shape:
-            return self, self._constant(0, (), dtypes.default_int)
+            return self._own(), self._constant(0, (), dtypes.default_int)
         axis = axis_of(axis, self.ndim, "cummax")
         best = self._running(Ops.MAX, axis)
         n = self.shape[axis]

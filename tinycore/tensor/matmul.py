@@ -110,7 +110,7 @@ class Matmul(Cumulative):
         product = product._broadcast_to(tuple([sizes[c] for c in order]))
         axes = tuple(range(len(output), len(order)))
         if not axes:
-            return product if dtype is None else product.cast(dtype)
+            return product._own() if dtype is None else product.cast(dtype)
         join = product.dtype
         out = product.sum(axes, dtype=None if dtype is None else to_dtype(dtype))
         return out if dtype is not None else out.cast(join)

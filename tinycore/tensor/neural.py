@@ -28,7 +28,7 @@ class Neural(Sorting):
         if not 0 <= p <= 1:
             raise ArgumentError(f"[dropout] p is a probability, got {p}")
         if not self.training or p == 0:
-            return self
+            return self._own()
         if p == 1:
             return self * 0
         drawn = self.rand_like(requires_grad=False, dtype=dtypes.default_float, contiguous=False)

@@ -21,10 +21,10 @@ class Sorting(Convolution):
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """(the values in order along `dim`, where each came from); equal ones keep their order."""
         if not self.shape:
-            return self, self._constant(0, (), dtypes.default_int)
+            return self._own(), self._constant(0, (), dtypes.default_int)
         dim = axis_of(dim, self.ndim, "sort")
         if 0 in self.shape:
-            return self, self.full_like(0, dtype=dtypes.default_int)
+            return self._own(), self.full_like(0, dtype=dtypes.default_int)
         x = self.transpose(dim, -1)
         lead, n = x.shape[:-1], x.shape[-1]
         rows = x.numel() // n

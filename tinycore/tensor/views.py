@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinycore.dtype import dtypes
+from tinycore.engine.versions import advance, is_newest
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
@@ -21,8 +22,11 @@ def is_writable(u: UOp) -> bool:
 
 
 def is_stored(u: UOp) -> bool:
-    """Whether `u` is memory: a buffer, or a view of one, perhaps with writes pending."""
-    return u.base.op in _STORED
+    """Whether `u` is memory: a buffer, or a view of one that shows no element twice, perhaps with
+    writes pending."""
+    while is_writable(u):
+        u = u.src[0]
+    return u.op in _STORED
 
 
 def is_whole_buffer(u: UOp) -> bool:
@@ -45,12 +49,12 @@ def written(u: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
     """`u` with its part under the view `steps` replaced by `value`.
 
     Memory is written in place, by a STORE that the result comes AFTER; a computed value is
-    computed anew.
+    computed anew, and so is memory that another tensor has written to since.
     """
     views = replayed(u, steps)
-    if is_stored(u):
+    if is_stored(u) and is_newest(u):
         store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
-        return UOp(Ops.AFTER, u.dtype, (u, store))
+        return advance(UOp(Ops.AFTER, u.dtype, (u, store)))
     placed, inside = put_back(views, value)
     if inside is None:
         return placed

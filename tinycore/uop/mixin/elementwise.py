@@ -38,6 +38,10 @@ class Elementwise:
     def detach(self) -> Self:
         raise NotImplementedError
 
+    def _own(self) -> Self:
+        """This value, as what is not a view of this: a tensor whose writes stay in it."""
+        return self
+
     def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:
         """`op` over both after promotion and broadcasting; `reverse` swaps the two."""
         raise NotImplementedError
@@ -451,26 +455,26 @@ class Elementwise:
 
     def trunc(self) -> Self:
         """Rounded towards zero."""
-        return self.alu(Ops.TRUNC) if self.dtype.kind == "f" else self
+        return self.alu(Ops.TRUNC) if self.dtype.kind == "f" else self._own()
 
     def floor(self) -> Self:
         """Rounded down."""
         if self.dtype.kind != "f":
-            return self
+            return self._own()
         down = self.alu(Ops.TRUNC)
         return (self < down).where(down - 1, down)
 
     def ceil(self) -> Self:
         """Rounded up."""
         if self.dtype.kind != "f":
-            return self
+            return self._own()
         up = self.alu(Ops.TRUNC)
         return (self > up).where(up + 1, up)
 
     def round(self) -> Self:
         """Rounded to the nearest integer, a half to the even one."""
         if self.dtype.kind != "f":
-            return self
+            return self._own()
         near = self.alu(Ops.TRUNC)
         rest = (self - near).abs()
         half = near * 0.5
@@ -480,7 +484,7 @@ class Elementwise:
     def abs(self) -> Self:
         """The magnitude."""
         if self.dtype.kind in "ub":
-            return self
+            return self._own()
         # 0 - x and not -x: of both zeros it is 0.0, and so is the greater of the two
         return self._binop(_SUB, 0, True)._binop(_MAX, self, False)
 
@@ -488,7 +492,7 @@ class Elementwise:
         """-1, 0 or 1; nan of nan."""
         kind = self.dtype.kind
         if kind == "b":
-            return self
+            return self._own()
         if kind == "u":
             return self.ne(0).cast(self.dtype)
         out = (self > 0).where(self.ufix(1), 0)

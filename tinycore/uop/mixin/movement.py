@@ -85,6 +85,10 @@ class Movement:
         """`value` in `shape`, on this device, in `dtype` or this dtype."""
         raise NotImplementedError
 
+    def _own(self) -> Self:
+        """This value, as what is not a view of this: a tensor whose writes stay in it."""
+        raise NotImplementedError
+
     # --- shape
 
     @property
@@ -261,7 +265,7 @@ class Movement:
         split = [x for r, s in zip(repeats, shape, strict=True) for x in (1, s)]
         spread = [x for r, s in zip(repeats, shape, strict=True) for x in (r, s)]
         final = tuple([r * s for r, s in zip(repeats, shape, strict=True)])
-        return self.reshape(tuple(split)).expand(tuple(spread)).reshape(final)
+        return self.reshape(tuple(split)).expand(tuple(spread)).reshape(final)._own()
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Every element `repeats` times in a row along `dim`; flattened first where it is None."""
@@ -270,7 +274,7 @@ class Movement:
         shape = x.shape
         x = x.reshape((*shape[: at + 1], 1, *shape[at + 1 :]))
         x = x.expand((*shape[: at + 1], repeats, *shape[at + 1 :]))
-        return x.reshape((*shape[:at], shape[at] * repeats, *shape[at + 1 :]))
+        return x.reshape((*shape[:at], shape[at] * repeats, *shape[at + 1 :]))._own()
 
     # --- cutting and padding
 
@@ -330,7 +334,7 @@ class Movement:
             raise ArgumentError(f"[pad] mode is one of {', '.join(PAD_MODES)}, got {mode!r}")
         pairs = self._pad_pairs(padding)
         if mode != "constant":
-            return self._pad_from_itself(pairs, mode)
+            return self._pad_from_itself(pairs, mode)._own()
         x = self
         if any(w.__class__ is int and w < 0 for pair in pairs for w in pair):
             x = x.shrink(
@@ -339,7 +343,7 @@ class Movement:
             pairs = tuple([(max(b, 0), max(a, 0)) for b, a in pairs])
         out = x._pad_zero(pairs)
         if value == 0 or out is x:
-            return out
+            return out._own()
         inside = x._constant(True, x.shape, dtypes.bool)._pad_zero(pairs)
         return inside.where(out, value)  # type: ignore[attr-defined, no-any-return]
 
@@ -407,7 +411,7 @@ class Movement:
         if not self.shape:
             raise ShapeError("[cat] values without axes cannot be put in a row; use stack")
         if len(parts) == 1:
-            return self
+            return self._own()
         sizes = [p.shape[dim] for p in parts]
         total = sum(sizes)
         at: Any = 0
@@ -423,7 +427,7 @@ class Movement:
                     here = p._constant(True, p.shape, dtypes.bool)._pad_zero(pads)
                     out = here.where(wide, out)  # type: ignore[attr-defined]
             at = at + size
-        return self if out is None else out
+        return (self if out is None else out)._own()
 
     def stack(self, *args: Self, dim: int = 0) -> Self:
         """This and `args` along a new axis `dim`."""
@@ -481,7 +485,7 @@ class Movement:
             if by:
                 last, first = out.split([size - by, by], dim=d)
                 out = first.cat(last, dim=d)
-        return out
+        return out._own()
 
     def unfold(self, dim: int, size: int, step: int) -> Self:
         """Windows of `size` elements every `step` elements of `dim`, in a new last axis."""

@@ -24,7 +24,7 @@ class Reduce(Activation, Movement):
     def _reduce(self, op: Ops, axes: tuple[int, ...], keepdim: bool) -> Self:
         shape = self.shape
         if not axes:
-            return self
+            return self._own()
         if 0 in [shape[a] for a in axes]:
             kept = tuple([1 if i in axes else s for i, s in enumerate(shape)])
             out = self._constant(_identity(op, self.dtype), kept)
