@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinycore import cache
+from tinycore import cache, config
 from tinycore.cache import DiskCache
 from tinycore.config import Context
 from tinycore.errors import ArgumentError, TinycoreWarning
@@ -294,3 +294,35 @@ def test_where_it_lies(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert cache_directory() == folder
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+def test_a_folder_with_other_things_is_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for _ in range(2):
+        disk = DiskCache(tmp_path, 0)  # so small that every entry is pruned
+        disk.put("t", "k", b"v")
+        disk.clear()
+        assert disk.folder == tmp_path / "tinycore"
+        disk.put("t", "k", b"v")
+        assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_folder_of_our_own_is_known_again(disk: DiskCache, tmp_path: Path) -> None:
+    disk.put("t", "k", b"v")
+    again = DiskCache(tmp_path / "cache", 1 << 30)
+    assert again.get("t", "k") == b"v"
+    assert again.folder == tmp_path / "cache"
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TINYCORE_CACHE", "CACHEDB", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user not in passwd
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = Path(config.cache_directory())
+    assert found.parent == tmp_path
+    assert found.name.startswith("tinycore-")

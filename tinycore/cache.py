@@ -2,8 +2,9 @@
 
 An entry is one file, written aside and renamed into place, with a digest over key and content: a
 reader sees a whole entry or none, and a damaged one is a miss and is deleted. A folder that cannot
-be used gives one warning, after which everything works without a cache. The least recently used
-entries go when the folder outgrows its limit. There is no index and no lock to hold.
+be used gives one warning, after which everything works without a cache. A folder that holds other
+things is left as it is, and the cache is a folder in it. The least recently used entries go when
+the folder outgrows its limit. There is no index and no lock to hold.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _TOUCH_AFTER_S = 3600.0
 _PRUNE_TO = 0.8
 _PRUNE_EVERY_S = 86400.0
 _STAMP = ".pruned"
+_OWN_FOLDER = "tinycore"
 _BLOCK_BYTES = 4096
 _CHECKS_PER_LIMIT = 16
 
@@ -107,6 +109,11 @@ class DiskCache:
                 self._unchecked_bytes = 0
         if must_check:
             self.prune()
+
+    @property
+    def folder(self) -> Path:
+        """Where the entries lie, once one was looked for."""
+        return self._folder
 
     def clear(self) -> None:
         """Deletes every entry."""
@@ -191,16 +198,31 @@ class DiskCache:
                 return self._is_ready
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if self._is_foreign():
+                    self._folder /= _OWN_FOLDER
+                    self._folder.mkdir(mode=0o700, exist_ok=True)
                 held = self._folder.stat()
                 if hasattr(os, "geteuid") and held.st_uid != os.geteuid():
                     raise PermissionError(f"it belongs to user {held.st_uid}")
                 if os.name == "posix" and stat.S_IMODE(held.st_mode) & 0o077:
                     self._folder.chmod(0o700)
+                self._stamp_new()
             except OSError as error:
                 self._give_up("use", error, dead=True)
                 return False
             self._is_ready = True
             return True
+
+    def _is_foreign(self) -> bool:
+        """Whether the folder holds things and none of them is our stamp, which comes first."""
+        with os.scandir(self._folder) as entries:
+            is_empty = next(entries, None) is None
+        return not is_empty and not (self._folder / _STAMP).exists()
+
+    def _stamp_new(self) -> None:
+        stamp = self._folder / _STAMP
+        if not stamp.exists():
+            stamp.touch(mode=0o600)
 
     def _give_up(self, what: str, error: OSError, dead: bool) -> None:
         is_first = self._can_write

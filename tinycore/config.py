@@ -314,7 +314,13 @@ def cache_directory() -> str:
         fallback = "~/.cache"
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification has relative paths ignored.
-    return os.path.join(os.path.expanduser(base if os.path.isabs(base) else fallback), "tinycore")
+    base = os.path.expanduser(base if os.path.isabs(base) else fallback)
+    if os.path.isabs(base):
+        return os.path.join(base, "tinycore")
+    import tempfile  # a user without a home, as in many containers
+
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return os.path.join(tempfile.gettempdir(), f"tinycore-{user}")
 
 
 def cache_limit() -> int:
