@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -83,6 +86,75 @@ def test_what_the_compiler_says_is_passed_on(tmp_path: Path) -> None:
     silent = fake_tool(tmp_path, "silentcc", "exit 7")
     with pytest.raises(CompileError, match="status 7"):
         ClangCompiler(host_arch(), (silent,)).compile("int x;", "k")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shell scripts stand in for compilers")
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("exit 0", r"wrote no object file for \w+: 0 bytes"),
+        (
+            'for a; do out=$a; [ "$last" = -o ] && echo junk > "$a"; last=$a; done',
+            "start with b'junk'",
+        ),
+        ("kill -9 $$", "status -9"),
+        ("yes | head -c 1000000 >&2; exit 1", r"characters in all\)$"),
+    ],
+)
+def test_a_compiler_that_misbehaves(tmp_path: Path, script: str, text: str) -> None:
+    odd = fake_tool(tmp_path, "oddcc", script)
+    with pytest.raises(CompileError, match=r"kernel k: .*oddcc") as caught:
+        ClangCompiler(host_arch(), (odd,)).compile("int x;", "k")
+    assert re.search(text, str(caught.value))
+    assert len(str(caught.value)) < 5000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shell scripts stand in for compilers")
+def test_a_compiler_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = fake_tool(tmp_path, "hangcc", f"echo $$ > {tmp_path}/pid; sleep 1000")
+    monkeypatch.setattr(clang, "_COMPILE_S", 0.5)
+    with pytest.raises(CompileError, match=r"kernel k: .*hangcc did not finish within 0 s"):
+        ClangCompiler(host_arch(), (hanging,)).compile("int x;", "k")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shell scripts stand in for compilers")
+def test_a_compiler_that_hangs_does_not_outlive_the_process(tmp_path: Path) -> None:
+    script = f'[ "$1" = --version ] && exit 0; echo $$ > {tmp_path}/pid; exec sleep 1000'
+    hanging = fake_tool(tmp_path, "hangcc", script)
+    program = (
+        "import os, signal, threading, time\n"
+        "from pathlib import Path\n"
+        "from tinycore import Tensor\n"
+        "def ring():\n"
+        f"    while not Path({str(tmp_path / 'pid')!r}).exists(): time.sleep(0.02)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=ring, daemon=True).start()\n"
+        "try: (Tensor([1.0, 2.0]) + 1).realize()\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+    )
+    environment = {**os.environ, "CC": hanging, "DEV": "CPU:CLANG", "CCACHE": "0"}
+    environment["TMPDIR"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "interrupted\n", done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert not list(tmp_path.glob("tinycore-*"))
+
+
+@pytest.mark.parametrize("chosen", ["'", "clang 'x", " "])
+def test_a_cc_that_is_no_command(chosen: str) -> None:
+    with pytest.raises(CompilerNotFoundError, match="CC="):
+        find_compiler(chosen)
+
+
+def test_no_room_for_the_object_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(CompileError, match="kernel k: no folder for its object file"):
+        ClangCompiler(host_arch(), ("cc",)).compile("int x;", "k")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shell scripts stand in for compilers")

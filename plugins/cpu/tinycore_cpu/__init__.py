@@ -6,6 +6,7 @@ This module is the manifest: it says what there is and imports nothing that does
     native.py   launch walker and thread pool        loader.py   objects into memory, elf.py linking
     llvm.py     the LLVM renderer and compiler       clang.py    the same through C and a C compiler
     detect.py   what processor this is               arch.py     what code for it may use
+    external.py runs other programs that compile
 """
 
 from __future__ import annotations

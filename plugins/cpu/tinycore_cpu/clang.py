@@ -11,7 +11,6 @@ import importlib.util
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,15 +18,20 @@ from typing import ClassVar
 
 from tinycore import cache
 from tinycore.config import getenv
-from tinycore.errors import CompileError, CompilerNotFoundError
+from tinycore.errors import CompileError, CompilerNotFoundError, TinycoreError
 from tinycore.renderer.binary import Binary
 from tinycore.renderer.cstyle import CStyleRenderer
 from tinycore.renderer.renderer import Compiler
 from tinycore.target import Target
 from tinycore_cpu.arch import Arch, arch_of, capabilities_of
 from tinycore_cpu.detect import machine_name, processor
+from tinycore_cpu.elf import AARCH64, X86_64
+from tinycore_cpu.external import run
 
 _NEWEST_CLANG, _OLDEST_CLANG = 30, 11
+_VERSION_S, _COMPILE_S = 60.0, 600.0
+_MACHINES = {X86_64: "x86_64", AARCH64: "aarch64"}
+_ELF64 = b"\x7fELF\x02\x01"
 
 FLAGS = (
     *("-x", "c", "-std=gnu11", "-O2", "-c", "-fPIC", "-g0", "-w"),
@@ -44,7 +48,10 @@ def find_compiler(chosen: str) -> tuple[str, ...]:
     Raises: CompilerNotFoundError naming what was looked for.
     """
     if chosen:
-        command = shlex.split(chosen)
+        try:
+            command = shlex.split(chosen)
+        except ValueError as error:
+            raise CompilerNotFoundError(f"CC={chosen!r} is no command: {error}") from None
         if command and shutil.which(command[0]):
             return tuple(command)
         raise CompilerNotFoundError(
@@ -78,22 +85,19 @@ def compiler_version(command: tuple[str, ...]) -> str:
         key = ""
     held = cache.get("cc-version", key) if key else None
     if held is None:
-        text = _run((*command, "--version"), b"", "version").decode("utf-8", "replace")
+        out = run((*command, "--version"), b"", "the C compiler's version", _VERSION_S)
+        text = out.decode("utf-8", "replace")
         held = " ".join(text.split()).encode()
         if key:
             cache.put("cc-version", key, held)
     return held.decode()
 
 
-def _run(command: tuple[str, ...], source: bytes, name: str) -> bytes:
-    try:
-        done = subprocess.run(command, input=source, capture_output=True, check=False)
-    except OSError as error:
-        raise CompileError(f"kernel {name}: {command[0]} cannot be started: {error}") from error
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip() or f"status {done.returncode}"
-        raise CompileError(f"kernel {name}: {' '.join(command[:2])} failed:\n{said}")
-    return done.stdout
+def _machine_of(code: bytes) -> str:
+    """The machine of an object file; "" where it is none."""
+    if code[:6] != _ELF64:
+        return ""
+    return _MACHINES.get(int.from_bytes(code[18:20], "little"), "another machine")
 
 
 class ClangCompiler(Compiler):
@@ -106,15 +110,30 @@ class ClangCompiler(Compiler):
 
     def compile(self, source: str, name: str) -> Binary:
         """Raises: CompileError with the kernel's name and what the compiler said."""
-        with tempfile.TemporaryDirectory(prefix="tinycore-") as folder:
-            path = Path(folder, "kernel.o")
-            _run((*self.command, *self.flags, "-o", str(path), "-"), source.encode(), name)
-            code = path.read_bytes()
+        what = f"kernel {name}"
+        try:
+            with tempfile.TemporaryDirectory(prefix="tinycore-") as folder:
+                path = Path(folder, "kernel.o")
+                command = (*self.command, *self.flags, "-o", str(path), "-")
+                run(command, source.encode(), what, _COMPILE_S)
+                code = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            if isinstance(error, TinycoreError):
+                raise
+            raise CompileError(f"{what}: no folder for its object file: {error}") from error
+        machine = _machine_of(code)
+        if machine != self.arch.machine:
+            raise CompileError(
+                f"{what}: {' '.join(self.command)} wrote no object file for {self.arch.machine}: "
+                f"{len(code)} bytes that start with {code[:4]!r}"
+                + (f", for {machine}" if machine else "")
+            )
         return Binary("elf-rel", self.arch.abi, name, code, self.arch.metadata)
 
     def assembly(self, source: str, name: str) -> str:
         flags = [flag for flag in self.flags if flag != "-c"]
-        return _run((*self.command, *flags, "-S", "-o", "-", "-"), source.encode(), name).decode()
+        command = (*self.command, *flags, "-S", "-o", "-", "-")
+        return run(command, source.encode(), f"kernel {name}", _COMPILE_S).decode()
 
     def _arch_flags(self) -> tuple[str, ...]:
         arch = self.arch
