@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tinycore.helpers import fetch as fetch
     from tinycore.tensor import Tensor as Tensor
     from tinycore.uop.node import UOp as UOp
-    from tinycore.uop.node import Variable as Variable
+
+    Variable = UOp.variable
 
 _WHERE = {
     "Tensor": "tinycore.tensor",
@@ -43,7 +44,9 @@ def __getattr__(name: str) -> Any:
 
     if not where:
         return importlib.import_module(f"tinycore.{name}")
-    found = getattr(importlib.import_module(where), name)
+    found = getattr(importlib.import_module(where), "UOp" if name == "Variable" else name)
+    if name == "Variable":  # called to make one: Variable("n", 1, 10)
+        found = found.variable
     globals()[name] = found
     return found
 

@@ -11,6 +11,8 @@ import math
 import struct
 from typing import Any, ClassVar, Final, TypeAlias
 
+from tinycore.errors import DTypeError
+
 ConstType = bool | int | float
 # aliases: inside `dtypes` the short names are element types
 _BOOL: TypeAlias = bool
@@ -206,7 +208,7 @@ class dtypes:
             return dtypes.default_int
         if isinstance(x, (list, tuple)):
             return _sequence_dtype(x)
-        raise TypeError(f"no element type for a {type(x).__name__}; expected bool, int or float")
+        raise DTypeError(f"no element type for a {type(x).__name__}; expected bool, int or float")
 
     @staticmethod
     def min(x: DType) -> ConstType:
@@ -220,10 +222,10 @@ class dtypes:
 
     @staticmethod
     def finfo(x: DType) -> tuple[_INT, _INT]:
-        """(exponent bits, mantissa bits). Raises: TypeError for a type that is not a float."""
+        """(exponent bits, mantissa bits). Raises: DTypeError for a type that is not a float."""
         found = _FINFO.get(x.scalar().name)
         if found is None:
-            raise TypeError(f"finfo wants a float type, got {x}")
+            raise DTypeError(f"finfo wants a float type, got {x}")
         return found
 
     @staticmethod
@@ -285,7 +287,7 @@ def _limits(x: DType) -> tuple[ConstType, ConstType]:
         return -(1 << x.itemsize * 8 - 1), (1 << x.itemsize * 8 - 1) - 1
     if x.kind == "w":
         return -(1 << 63), (1 << 63) - 1
-    raise TypeError(f"{x} has no limits")
+    raise DTypeError(f"{x} has no limits")
 
 
 def _join(a: DType, b: DType) -> DType:
@@ -340,13 +342,15 @@ def sum_acc_dtype(x: DType) -> DType:
 
 
 def to_dtype(x: DType | str) -> DType:
-    """The type named by `x`. Raises: TypeError when there is no such type."""
+    """The type named by `x`. Raises: DTypeError when there is no such type."""
     if isinstance(x, DType):
         return x
     found = getattr(dtypes, x, None) if isinstance(x, str) else None
     if isinstance(found, DType):
         return found
-    raise TypeError(f"unknown dtype {x!r}; expected one of {', '.join(d.name for d in dtypes.all)}")
+    raise DTypeError(
+        f"unknown dtype {x!r}; expected one of {', '.join(d.name for d in dtypes.all)}"
+    )
 
 
 def float_bits(x: float) -> int:

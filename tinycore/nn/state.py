@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 
 from tinycore.config import DEBUG
 from tinycore.dtype import DType, dtypes
-from tinycore.errors import ArgumentError, ArgumentTypeError, FileFormatError, ShapeError
+from tinycore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FileFormatError,
+    OutputError,
+    ShapeError,
+)
 from tinycore.tensor import Tensor
 
 T = TypeVar("T")
@@ -178,7 +184,10 @@ def safe_save(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     path = pathlib.Path(fn)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise OutputError(f"[safe_save] cannot write to {path}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(len(text).to_bytes(8, "little"))

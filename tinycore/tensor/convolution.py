@@ -11,11 +11,16 @@ from tinycore.errors import ArgumentError, ShapeError
 from tinycore.tensor.matmul import Matmul
 
 
-def per_axis(x: Any, count: int, what: str, op: str) -> tuple[int, ...]:
-    """`x` for each of `count` axes.  Raises: ArgumentError where its length is another."""
-    out = (x,) * count if isinstance(x, int) else tuple(x)
+def per_axis(x: Any, count: int, what: str, op: str, least: int = 1) -> tuple[int, ...]:
+    """`x` for each of `count` axes.
+
+    Raises: ArgumentError where there are more or fewer values, or one that is no int >= `least`.
+    """
+    out = tuple(x) if isinstance(x, (tuple, list)) else (x,) * count
     if len(out) != count:
         raise ArgumentError(f"[{op}] {what} is an int or has {count} values, got {x!r}")
+    if not all(isinstance(value, int) and value >= least for value in out):
+        raise ArgumentError(f"[{op}] {what} is an int of at least {least}, got {x!r}")
     return out
 
 
@@ -117,7 +122,7 @@ class Convolution(Matmul):
         kernel = weight.shape[2:]
         steps = per_axis(stride, count, "stride", "conv_transpose2d")
         gaps = per_axis(dilation, count, "dilation", "conv_transpose2d")
-        more = per_axis(output_padding, count, "output_padding", "conv_transpose2d")
+        more = per_axis(output_padding, count, "output_padding", "conv_transpose2d", least=0)
         pairs = padding_pairs(padding, count, "conv_transpose2d")
         cin, cout = weight.shape[:2]
         w = weight.reshape((groups, cin // groups, cout, *kernel)).transpose(1, 2)
@@ -149,7 +154,8 @@ class Convolution(Matmul):
     def _pool_geometry(
         self, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool, op: str
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
-        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+        count = 2 if isinstance(kernel_size, int) else len(kernel_size)
+        kernel = per_axis(kernel_size, count, "kernel_size", op)
         count = len(kernel)
         if self.ndim < count:
             raise ShapeError(f"[{op}] a window of {count} axes over shape {self.shape}")

@@ -80,6 +80,8 @@ class Neural(Sorting):
         sizes = (size,) if isinstance(size, int) else tuple(size)
         if not 0 < len(sizes) <= self.ndim:
             raise ShapeError(f"[interpolate] {len(sizes)} sizes for shape {self.shape}")
+        if not all(isinstance(want, int) and want > 0 for want in sizes):
+            raise ArgumentError(f"[interpolate] a size is an int of at least 1, got {size!r}")
         x = self
         for k, want in enumerate(sizes):
             axis = self.ndim - len(sizes) + k

@@ -21,6 +21,7 @@ from tinycore.dtype import (
     float_bits,
     least_upper_dtype,
 )
+from tinycore.errors import ArgumentError, ArgumentTypeError
 from tinycore.uop.args import CallInfo, KernelInfo, ParamArg, RangeArg, VarArg
 from tinycore.uop.mixin import Operators
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
@@ -194,15 +195,15 @@ class UOp(Operators):
     def variable(name: str, min_val: int, max_val: int, dtype: DType = _WEAK) -> UOp:
         """An integer known at launch, min_val <= value <= max_val."""
         if min_val > max_val:
-            raise ValueError(f"variable {name!r}: minimum {min_val} is above maximum {max_val}")
+            raise ArgumentError(f"variable {name!r}: minimum {min_val} is above maximum {max_val}")
         return UOp(Ops.DEFINE_VAR, dtype, (), VarArg(name, min_val, max_val))
 
     def bind(self, val: int | UOp) -> UOp:
-        """This variable with a value. Raises: ValueError when it is out of bounds."""
+        """This variable with a value. Raises: ArgumentError when it is out of bounds."""
         if self.op is not Ops.DEFINE_VAR:
-            raise TypeError(f"bind wants a variable, got {self.op.name}")
+            raise ArgumentTypeError(f"bind wants a variable, got {self.op.name}")
         if isinstance(val, int) and not self.arg.vmin <= val <= self.arg.vmax:
-            raise ValueError(
+            raise ArgumentError(
                 f"bind: {val} is outside of variable {self.arg.name!r}, "
                 f"which runs from {self.arg.vmin} to {self.arg.vmax}"
             )
