@@ -210,3 +210,52 @@ def test_gcc_compiles_for_this_machine_only() -> None:
     assert any(f.startswith("--target=") for f in flags)
     flags = ClangCompiler(arch_of(other), ("/usr/bin/zig", "cc")).flags
     assert "-target" in flags
+
+
+INSTALLED = [c for c in ("gcc", "clang", "clang-19", "clang-14") if shutil.which(c)]
+
+CRASHES_GCC_12 = """
+typedef long long i64; typedef double f64; typedef float f32;
+typedef f64 f64x4 __attribute__((vector_size(32)));
+typedef i64 i64x4 __attribute__((vector_size(32)));
+typedef f32 f32x4 __attribute__((vector_size(16)));
+void k(f32x4 *p, f64x4 *q) {
+  f64x4 a = __builtin_convertvector(p[0], f64x4);
+  i64x4 m = (i64x4)(a != a);
+  q[0] = (f64x4)(m & (i64x4)a | ~m & (i64x4)q[1]);
+}
+"""
+
+
+@pytest.mark.parametrize("command", INSTALLED)
+def test_a_compiler_that_crashes_in_one_pass_is_run_without_it(command: str) -> None:
+    compiler = ClangCompiler(arch_of("x86-64"), (command,))
+    assert compiler.compile(CRASHES_GCC_12, "k").code[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("command", INSTALLED)
+@pytest.mark.parametrize("arch", ["x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("kernel", ["roll", "pad", "power", "softmax", "half"])
+def test_every_installed_compiler_takes_what_is_rendered(
+    command: str, arch: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tinycore import Tensor
+    from tinycore.config import Context
+    from tinycore.engine.programs import compile_all
+    from tinycore.uop import Ops
+
+    monkeypatch.setenv("CC", command)
+    renderer = CpuClangRenderer(Target("CPU", "CLANG", arch))
+    with Context(DEV="NULL", CCACHE=0):
+        x = Tensor.empty(8, 20)
+        out = {
+            "roll": lambda: x.roll(3, 1),
+            "pad": lambda: x.pad((2, 3, 1, 0), mode="reflect"),
+            "power": lambda: 2.0**x,
+            "softmax": lambda: x.softmax(),
+            "half": lambda: (x.half() * 2 + 1).float().sin(),
+        }[kernel]()
+        linear = out.schedule_linear()
+        kernels = [c.src[0] for c in linear.src if c.src[0].op is Ops.SINK]
+        assert kernels
+        assert all(c.binary.code[:4] == b"\x7fELF" for c in compile_all(kernels, renderer))

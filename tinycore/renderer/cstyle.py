@@ -347,9 +347,10 @@ class CWriter:
                 else self.mask(u.src[1], 1)
             )
         if gate.dtype.count == 1:
-            self.value[u] = self.let(
-                t, f"{self.operand(gate)} ? {self.read(address, dtype)} : {other}"
-            )
+            value = self.read(address, dtype)
+            if dtype.count > 1:  # gcc wants one type on both sides, alignment included
+                value = f"({t}){value}"
+            self.value[u] = self.let(t, f"{self.operand(gate)} ? {value} : {other}")
             return
         self.check_lanes(gate, dtype)
         name, m = self.let(t, other), self.let(self.type_of(gate.dtype), self.mask(gate, 1))

@@ -40,6 +40,9 @@ FLAGS = (
 )
 """Nothing that changes a result: sums of products stay two roundings, overflow wraps."""
 
+_CRASH = "internal compiler error"
+_AFTER_CRASH = ("-fno-tree-forwprop",)  # gcc 12: a != a of a converted vector wider than a register
+
 
 @functools.cache
 def find_compiler(chosen: str) -> tuple[str, ...]:
@@ -114,8 +117,7 @@ class ClangCompiler(Compiler):
         try:
             with tempfile.TemporaryDirectory(prefix="tinycore-") as folder:
                 path = Path(folder, "kernel.o")
-                command = (*self.command, *self.flags, "-o", str(path), "-")
-                run(command, source.encode(), what, _COMPILE_S)
+                self._run(("-o", str(path), "-"), source, what)
                 code = path.read_bytes() if path.exists() else b""
         except OSError as error:
             if isinstance(error, TinycoreError):
@@ -131,9 +133,19 @@ class ClangCompiler(Compiler):
         return Binary("elf-rel", self.arch.abi, name, code, self.arch.metadata)
 
     def assembly(self, source: str, name: str) -> str:
-        flags = [flag for flag in self.flags if flag != "-c"]
-        command = (*self.command, *flags, "-S", "-o", "-", "-")
-        return run(command, source.encode(), f"kernel {name}", _COMPILE_S).decode()
+        return self._run(("-S", "-o", "-", "-"), source, f"kernel {name}").decode()
+
+    def _run(self, last: tuple[str, ...], source: str, what: str) -> bytes:
+        """What the compiler writes; where it crashes it is tried once more without the pass that
+        gcc is known to crash in."""
+        flags = self.flags if "-S" not in last else tuple([f for f in self.flags if f != "-c"])
+        try:
+            return run((*self.command, *flags, *last), source.encode(), what, _COMPILE_S)
+        except CompileError as error:
+            if _CRASH not in str(error):
+                raise
+        command = (*self.command, *flags, *_AFTER_CRASH, *last)
+        return run(command, source.encode(), what, _COMPILE_S)
 
     def _arch_flags(self) -> tuple[str, ...]:
         arch = self.arch
