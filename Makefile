@@ -92,7 +92,7 @@ bench: $(BENCH_VENV)/.ready ## compare with numpy, torch and tinygrad (ARGS="--j
 # ---- release --------------------------------------------------------------------------------------------------------
 
 .PHONY: dist
-dist: $(VENV)/.group-test ## sdist and wheel of each distribution, in dist/
+dist: $(VENV)/.group-dist ## sdist and wheel of each distribution, in dist/
 	rm -rf dist
 	for folder in $(DISTRIBUTIONS); do $(BIN)/python -m build -q --outdir dist $$folder; done
 	ls -l dist
