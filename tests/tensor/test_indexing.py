@@ -196,3 +196,13 @@ def indices(draw: st.DrawFn) -> Any:
 @settings(max_examples=120, deadline=None)
 def test_random_indices(index: Any) -> None:
     equal(Tensor(X)[index], X[index])
+
+
+def test_positions_are_read_only_where_their_values_are_wanted() -> None:
+    x = np.array([5, 7, 9], np.int32)
+    for k in (1, 3):  # the padding before, around and after the positions has none
+        at = Tensor(np.array([2, 0], np.uint64))
+        equal(Tensor(x)[at].cumsum(0), np.array([9, 14], np.int32))
+        found = Tensor(x)[at].pad(((k, k),)).unfold(0, 2, k)
+        wide = np.pad(x[[2, 0]], (k, k))
+        equal(found, np.lib.stride_tricks.sliding_window_view(wide, 2)[::k])

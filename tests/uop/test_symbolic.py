@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.uop.graph_values import value_of
 from tests.uop.index_expressions import condition, every_value, index, leaves
 from tinycore.dtype import Invalid, dtypes
+from tinycore.uop.args import ParamArg
 from tinycore.uop.bounds import bounds_of
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, Ops
@@ -183,6 +184,15 @@ def test_form_under_a_condition(cond: UOp, u: UOp, expected: str) -> None:
 
 def test_condition_that_never_holds_changes_nothing() -> None:
     assert simplify_with((R0 < 1) & (R0 >= 2), R1 % 2) is simplify(R1 % 2)
+
+
+def test_a_condition_leaves_loads_alone_for_they_happen_elsewhere_too() -> None:
+    buffer = UOp(Ops.PARAM, dtypes.int32, (), ParamArg(0, (8,)))
+    gate = R2 >= 4
+    index = UOp(Ops.INDEX, dtypes.int32, (buffer, R2 + -4, gate))
+    load = UOp(Ops.LOAD, dtypes.int32, (index,)).cast(WEAK)
+    found = simplify_with(gate, load + R2 // 4)
+    assert found is simplify(load + 1)
 
 
 # --- data

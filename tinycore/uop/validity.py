@@ -17,6 +17,7 @@ Limits = dict[UOp, tuple[int, int]]
 
 _AND, _DEFINE_VAR = Ops.AND, Ops.DEFINE_VAR
 _LIMIT_OPS = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+_LOAD_BIT = 1 << Ops.LOAD
 _ROUNDS = 4  # how often narrowed bounds are fed back into the other conditions
 # where none of these is, narrower bounds change nothing
 _READS_BOUNDS = 0
@@ -37,7 +38,7 @@ for _op in (
 def simplify_given(cond: UOp, expr: UOp, table: RuleTable) -> UOp:
     """`expr` in the normal form of `table`, equal wherever `cond` holds.
 
-    Elsewhere the result may have any value. What counts in `cond` is comparisons of weak integers
+    Elsewhere the result may have any value, but it reads memory nowhere else. What counts in `cond` is comparisons of weak integers
     with constants (`r < c`, `c < r + s*2`, `r == c`) that are joined by AND.
     """
     cond, expr = graph_rewrite(cond, table), graph_rewrite(expr, table)
@@ -66,7 +67,7 @@ def simplify_given(cond: UOp, expr: UOp, table: RuleTable) -> UOp:
         if terms[base] < 0:
             solved = solved.alu(Ops.MUL, UOp(CONST, WEAK, (), -1))
         back = {whole: total} if whole.op is _DEFINE_VAR else {}
-        found = graph_rewrite(substitute(best, {base: solved}), table)
+        found = graph_rewrite(_replaced(best, {base: solved}), table)
         best = _smaller(best, graph_rewrite(substitute(found, back), table))
     return best
 
@@ -74,8 +75,19 @@ def simplify_given(cond: UOp, expr: UOp, table: RuleTable) -> UOp:
 def _through(expr: UOp, stand_ins: dict[UOp, UOp], table: RuleTable) -> UOp:
     """`expr` simplified with the stand-ins in place, and then without them."""
     back = {v: k for k, v in stand_ins.items() if v.op is _DEFINE_VAR}
-    found = graph_rewrite(substitute(expr, stand_ins), table)
+    found = graph_rewrite(_replaced(expr, stand_ins), table)
     return graph_rewrite(substitute(found, back), table)
+
+
+def _replaced(expr: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """`expr` with the keys of `mapping` replaced, but not inside of a LOAD.
+
+    A LOAD happens also where the condition does not hold: its index and gate must stay right there.
+    """
+    if expr.mask & _LOAD_BIT:
+        loads = [u for u in toposort(expr, lambda n: bool(n.mask & _LOAD_BIT)) if u.op is Ops.LOAD]
+        mapping = {**mapping, **{u: u for u in loads}}
+    return substitute(expr, mapping)
 
 
 def _smaller(old: UOp, new: UOp) -> UOp:
