@@ -137,6 +137,12 @@ def test_bools_and_negative_zero_survive_cat() -> None:
         np.testing.assert_array_equal(np.signbit(t.numpy()), np.signbit(expected))
 
 
+def test_negative_zero_can_be_padded_with() -> None:
+    out = Tensor(X).pad(((1, 0), None, None), value=-0.0).numpy()
+    assert np.signbit(out[0]).all()
+    assert not np.signbit(Tensor(X).pad(((1, 0), None, None)).numpy()[0]).any()
+
+
 def test_roll() -> None:
     equal(Tensor(X).roll(2), np.roll(X, 2))
     equal(Tensor(X).roll((1, -2), (0, 1)), np.roll(X, (1, -2), (0, 1)))

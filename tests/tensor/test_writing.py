@@ -310,3 +310,54 @@ def test_a_stale_view_writes_what_it_showed() -> None:
     view *= 3  # reads the old values, writes into the new ones
     equal(t, X * 3)
     equal(view, X[::-1] * 3)
+
+
+def test_a_stale_view_put_in_its_own_place_writes_what_it_showed() -> None:
+    t = buffer()
+    view = t[1:]
+    t *= 2
+    view[:] = view
+    x = X * 2
+    x[1:] = X[1:]
+    equal(t, x)
+    row = t[0]
+    t *= 2
+    row[1:3] = row[1:3]
+    row_was = x[0].copy()
+    x *= 2
+    x[0, 1:3] = row_was[1:3]
+    equal(t, x)
+
+
+def test_a_pending_write_of_old_values_keeps_them_when_a_later_version_is_run() -> None:
+    t, u = buffer(), buffer()
+    view = t.flip(0)
+    t *= 3
+    plus = t + 1
+    view[:1] = view[:1] - 1  # the old values, to be written into the new ones
+    u.assign(u + view.detach())
+    equal(plus, X * 3 + 1)
+    x = X * 3
+    x[-1] = X[-1] - 1
+    equal(t, x)
+    equal(u, X + x[::-1])
+
+
+def test_a_write_that_waits_is_run_in_place_before_what_it_reads_changes() -> None:
+    t, u = buffer(), buffer()
+    memory = t.uop.base.buffer
+    t += u
+    u += 1
+    u.realize()
+    assert t.uop.base.buffer is memory
+    equal(t, X * 2)
+
+
+def test_a_realized_view_is_written_once_over_itself() -> None:
+    t = Tensor.arange(37)
+    view = t[:18, None]
+    t.realize(view)
+    view *= 3  # 18 elements, in vectors of which the last may overlap the one before
+    x = np.arange(37, dtype=np.int32)
+    x[:18] *= 3
+    np.testing.assert_array_equal(t.numpy(), x)

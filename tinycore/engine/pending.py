@@ -55,8 +55,15 @@ def _applied(after: UOp) -> set[UOp]:
     return out
 
 
+def is_older(u: UOp, stores: dict[UOp, set[UOp]]) -> bool:
+    """Whether `u`, a view of memory, shows a version that `stores` would overwrite."""
+    written = stores.get(_base(u))
+    return written is not None and not written <= _applied(u)
+
+
 def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> list[UOp]:
-    """Those of `candidates` that read a buffer in a version which `stores` would overwrite."""
+    """Those of `candidates` that read a buffer in a version which `stores` would overwrite, also
+    by what they are still to write."""
     stale: dict[UOp, bool] = {}
     out = []
     for root in candidates:
@@ -81,8 +88,10 @@ def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> lis
             if u.op is Ops.AFTER:
                 written = stores.get(_base(u))
                 if written is not None:
-                    own = not written <= _applied(u)
-                    sources = ()
+                    applied = _applied(u)
+                    own = not written <= applied
+                    # writes that wait until later read what they store then
+                    sources = tuple(applied - written)
             elif u.op is Ops.STORE:
                 sources = u.src[1:]
             waiting = [s for s in sources if s not in stale]

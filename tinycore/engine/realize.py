@@ -14,7 +14,7 @@ from tinycore.engine import versions
 from tinycore.engine.batch import compile_calls, make_items, run_items
 from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
-from tinycore.engine.pending import has_elements, stale_readers, stores_below
+from tinycore.engine.pending import has_elements, is_older, stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.uop.node import UOp
@@ -86,7 +86,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
         before = len(bases)
         for u in stale_readers([t.uop for t in live_tensors()], stores):
             base = _strip_reshape(u)
-            if _is_view(base):
+            if _is_view(base) and is_older(base, stores):
                 saved[base] = UOp(Ops.CONTIGUOUS, base.dtype, (base,))
                 base = saved[base]
             bases[base] = None

@@ -593,10 +593,17 @@ def _more(a: Any, b: Any) -> bool:
 
 
 def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
-    """Whether `value` reads `buffer` at another place than `where`."""
+    """Whether `value` reads `buffer` at another place than `where`, or through a view of it."""
     bit = 1 << Ops.INDEX
+    slot = buffer.arg.slot
     for u in toposort(value, lambda n: bool(n.mask & bit)):
-        if u.op is Ops.INDEX and u.src[0] is buffer and u.src[1] is not where:
+        if u.op is not Ops.INDEX:
+            continue
+        read = u.src[0]
+        if read is buffer:
+            if u.src[1] is not where:
+                return True
+        elif read.op is Ops.BUFFER_VIEW and read.src[0].arg.slot == slot:
             return True
     return False
 

@@ -343,7 +343,7 @@ class Indexing(Random):
         value = self._fitted(value)
         if picked is not None:
             self._write_anywhere(index, picked.shape, value)
-        elif isinstance(value, TensorBase) and value.uop is view.uop:
+        elif isinstance(value, TensorBase) and value.uop is view.uop and view._is_shown():
             pass  # `t[i] += x` has written already when Python stores the result
         elif view is self:
             self.assign(value)

@@ -263,6 +263,14 @@ class Storage(Creation):
         root.uop = written(root.uop, origin[1], value)
         self.uop = replayed(root.uop, origin[1])[-1]
 
+    def _is_shown(self) -> bool:
+        """Whether the tensor that this is a view of still has these values in this place."""
+        origin = self._origin
+        root = None if origin is None else origin[0]()
+        if root is None or origin is None:
+            return True
+        return replayed(root.uop, origin[1])[-1] is self.uop
+
     def _inplace(self, value: Self) -> Self:
         return self.assign(value)
 

@@ -342,7 +342,7 @@ class Movement:
             )
             pairs = tuple([(max(b, 0), max(a, 0)) for b, a in pairs])
         out = x._pad_zero(pairs)
-        if value == 0 or out is x:
+        if out is x or (value == 0 and str(value) != "-0.0"):
             return out._own()
         inside = x._constant(True, x.shape, dtypes.bool)._pad_zero(pairs)
         return inside.where(out, value)  # type: ignore[attr-defined, no-any-return]
