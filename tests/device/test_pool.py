@@ -157,3 +157,10 @@ def test_the_pool_does_not_keep_a_driver_alive(monkeypatch):
     del driver
     gc.collect()
     assert ref() is None
+
+
+def test_a_buffer_may_outlive_the_names_of_its_module(device, monkeypatch):
+    b = Buffer("SMALL", 100, U8).allocate()
+    monkeypatch.setattr(buffer_module, "DEAD", None)  # as at the end of a process
+    del b
+    assert any(entry[0] is device for entry in DEAD)

@@ -84,11 +84,12 @@ class Buffer:
         if initial_value is not None:
             self.copyin(memoryview(initial_value))
 
-    def __del__(self) -> None:
-        # a finalizer: only the append is allowed here
+    def __del__(self, bury: Any = DEAD.append) -> None:
+        # A finalizer: only the append is allowed here. Bound above, for at the end of the process
+        # the module's names may be gone before the last buffer.
         if getattr(self, "_owned", False):  # not even that where Ctrl-C came before the first line
             self._owned = False
-            DEAD.append((self._driver, self.device, self._memory, self.nbytes))
+            bury((self._driver, self.device, self._memory, self.nbytes))
 
     # --- what it is
 
