@@ -338,3 +338,13 @@ def test_what_a_product_repeats_is_stored_and_not_the_product():
     assert len(linear.src) == 2
     largest = max(ref.arg if ref.op is Ops.BUFFER else 0 for call in linear.src for ref in call.src)
     assert largest <= x.numel()
+
+
+def test_chains_of_what_is_long_when_written_out_are_cut():
+    """A kernel of a thousand sines took a compiler more than a minute."""
+    u = UOp.new_buffer("CPU", 4, dtypes.float32)
+    for _ in range(1000):
+        u = u.alu(Ops.SIN)
+    kernels = [call.src[0] for call in schedule(UOp.sink(u)).linear.src]
+    assert max(sum(n.op is Ops.SIN for n in k.toposort()) for k in kernels) <= 16
+    assert len(set(kernels)) <= 3  # and they are the same kernels

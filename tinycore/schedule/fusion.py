@@ -38,6 +38,8 @@ _SPREAD = (
     2  # cheap work on operands so much smaller than itself: they stay in the cache, it would not
 )
 MAX_KERNEL_OPS = 1024  # longer chains are cut so that no kernel is slow to compile
+# Operations that many take that most processors lack, as they are written out in a kernel.
+_WRITTEN_OUT = {Ops.SIN: 100, Ops.THREEFRY: 100, Ops.POW: 50, Ops.EXP2: 20, Ops.LOG2: 20}
 
 
 class Cost(NamedTuple):
@@ -74,7 +76,8 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
         if op is Ops.CONST or op is Ops.IOTA:
             out[u] = _FREE
         elif op in _ELEMENTWISE:
-            work, loads, ops, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 1, 0
+            work, loads, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 0
+            ops = _WRITTEN_OUT.get(op, 1)
             for s in u.src:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
