@@ -193,7 +193,7 @@ class CapturedJit:
         self.slots = slots
         written = {base_of(call.src[1]) for call in linear.src}
         # what a replay overwrites that others may be reading: lasting buffers, and inputs
-        self.state = written - inner - set(slots)
+        self.state = (written & everything) - inner - set(slots)  # not the arenas
         self.written_inputs = [i for i, node in enumerate(input_nodes) if node in written]
         self.items: list[Item] = make_items(linear, slots)
         self._prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
