@@ -38,8 +38,9 @@ for _op in (
 def simplify_given(cond: UOp, expr: UOp, table: RuleTable) -> UOp:
     """`expr` in the normal form of `table`, equal wherever `cond` holds.
 
-    Elsewhere the result may have any value, but it reads memory nowhere else. What counts in `cond` is comparisons of weak integers
-    with constants (`r < c`, `c < r + s*2`, `r == c`) that are joined by AND.
+    Elsewhere the result may have any value, but it reads memory nowhere else. What counts in `cond`
+    is comparisons of weak integers with constants (`r < c`, `c < r + s*2`, `r == c`) that are
+    joined by AND.
     """
     cond, expr = graph_rewrite(cond, table), graph_rewrite(expr, table)
     if not expr.mask & _READS_BOUNDS:
