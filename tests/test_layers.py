@@ -17,8 +17,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a plugin may import. cache: a plugin that compiles code of its own keeps it there.
+# forks: a lock below which another library holds one must be whole in the child of a fork.
 PUBLIC = frozenset(
-    ("errors", "config", "target", "cache", "dtype", "uop", "plugin", "renderer", "device", "hcq")
+    [
+        "errors",
+        "config",
+        "target",
+        "cache",
+        "forks",
+        "dtype",
+        "uop",
+        "plugin",
+        "renderer",
+        "device",
+        "hcq",
+    ]
 )
 # They only re-export names at paths that users know, from any row; nothing of ours imports them.
 FACADES = {

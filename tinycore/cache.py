@@ -26,6 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tinycore.config import CACHELEVEL, cache_directory, cache_limit
 from tinycore.errors import ArgumentError, TinycoreWarning
+from tinycore.forks import whole_at_fork
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +51,7 @@ class DiskCache:
     def __init__(self, folder: str | os.PathLike[str], limit_bytes: int) -> None:
         self._folder = Path(folder)
         self._limit = limit_bytes
-        self._lock = threading.Lock()
+        self._lock = whole_at_fork(threading.Lock())
         self._is_ready = False
         self._is_dead = False
         self._can_write = True
@@ -263,7 +264,7 @@ def _digest(raw_key: bytes, value: bytes) -> bytes:
 
 
 _default: DiskCache | None = None
-_default_lock = threading.Lock()
+_default_lock = whole_at_fork(threading.Lock())
 
 
 def default_cache() -> DiskCache:

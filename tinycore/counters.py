@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar
 
-_lock = threading.Lock()
+from tinycore.forks import whole_at_fork
+
+_lock = whole_at_fork(threading.Lock())
 
 before_memory_is_read: list[Callable[[], None]] = []
 """Called before memory in use is read, so that buffers that are gone are taken back first."""

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tinycore.device.pool import DEAD, pool_of
 from tinycore.dtype import DType
 from tinycore.errors import ArgumentError, ArgumentTypeError, DeviceError, UnallocatedError
+from tinycore.forks import whole_at_fork
 
 if TYPE_CHECKING:
     import numpy as np
 
-_lock = threading.RLock()  # held while memory is given to a buffer, never by a finalizer
+# Held while memory is given to a buffer, never by a finalizer.
+_lock = whole_at_fork(threading.RLock())
 _numbers = itertools.count()
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tinycore.config import LRU
 from tinycore.counters import GlobalCounters, before_memory_is_read
 from tinycore.errors import DeviceMemoryError
+from tinycore.forks import whole_at_fork
 
 KEEP_BYTES: Final = 256 << 20
 """A pool keeps at most this much freed memory beside as much as is in use."""
@@ -132,7 +133,7 @@ class MemoryPool:
 
 
 _pools: weakref.WeakKeyDictionary[Any, MemoryPool] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = whole_at_fork(threading.Lock())
 
 
 def pool_of(driver: Any) -> MemoryPool:

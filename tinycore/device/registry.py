@@ -31,6 +31,7 @@ from tinycore.errors import (
     TinycoreWarning,
     UnknownDeviceError,
 )
+from tinycore.forks import whole_at_fork
 from tinycore.renderer.renderer import Renderer
 from tinycore.target import Target
 
@@ -111,7 +112,7 @@ class DeviceRegistry:
 
     def __init__(self) -> None:
         # One lock for all opening: a driver that opens another device is served, in any order.
-        self._lock = threading.RLock()
+        self._lock = whole_at_fork(threading.RLock())
         self._opening: list[Target] = []
         self._drivers: dict[Target, plugin.OpenedDevice] = {}
         self._handles: dict[tuple[str, str], OpenedDeviceHandle] = {}

@@ -10,10 +10,11 @@ from typing import Any
 
 from tinycore.device.buffer import Buffer, MultiBuffer
 from tinycore.errors import ArgumentTypeError
+from tinycore.forks import whole_at_fork
 from tinycore.uop.node import UOp, install_buffer_hooks
 from tinycore.uop.ops_table import Ops
 
-_lock = threading.RLock()
+_lock = whole_at_fork(threading.RLock())
 _SAME = frozenset({Ops.RESHAPE, Ops.MULTI})  # the same storage as their source
 _PART = frozenset({Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK})
 

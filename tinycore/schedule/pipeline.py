@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from tinycore.dtype import dtypes
+from tinycore.forks import whole_at_fork
 from tinycore.schedule.kernels import cut_kernels
 from tinycore.schedule.memory import plan_memory
 from tinycore.schedule.order import order_kernels
@@ -50,7 +51,7 @@ class ScheduleCache:
 
     def __init__(self, limit: int = 512) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = whole_at_fork(threading.Lock())
         self._items: OrderedDict[tuple[UOp, ScheduleOptions], Template] = OrderedDict()
 
     def get(self, key: tuple[UOp, ScheduleOptions]) -> Template | None:

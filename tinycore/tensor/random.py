@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from tinycore.dtype import DType, dtypes, to_dtype
 from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError
+from tinycore.forks import whole_at_fork
 from tinycore.tensor.base import canonical_device
 from tinycore.tensor.creation import dtype_from, shape_from
 from tinycore.tensor.storage import Storage
@@ -21,7 +22,7 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
 _U64 = dtypes.uint64
-_lock = threading.RLock()
+_lock = whole_at_fork(threading.RLock())
 T = TypeVar("T", bound=Storage)
 
 

@@ -22,6 +22,7 @@ from tinycore.dtype import (
     least_upper_dtype,
 )
 from tinycore.errors import ArgumentError, ArgumentTypeError
+from tinycore.forks import whole_at_fork
 from tinycore.uop.args import CallInfo, KernelInfo, ParamArg, RangeArg, VarArg
 from tinycore.uop.mixin import Operators
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
@@ -39,7 +40,7 @@ class _Ref(weakref.ref["UOp"]):
 
 # The miss path re-checks under this lock. It is re-entrant because a collection inside it may
 # drop nodes, whose callbacks take it again on the same thread.
-_lock = threading.RLock()
+_lock = whole_at_fork(threading.RLock())
 _table: dict[tuple[Any, ...], _Ref] = {}
 
 
@@ -649,7 +650,7 @@ def install_buffer_hooks(buffer: Callable[[UOp], Any], realized: Callable[[UOp],
     _buffer_hook, _realized_hook = buffer, realized
 
 
-_unique_lock = threading.Lock()
+_unique_lock = whole_at_fork(threading.Lock())
 _unique_count = 0
 
 

@@ -12,6 +12,7 @@ import threading
 from typing import Any, ClassVar
 
 from tinycore.errors import CompileError, CompilerNotFoundError
+from tinycore.forks import whole_at_fork
 from tinycore.renderer.binary import Binary
 from tinycore.renderer.llvmir import LLVMRenderer, LLVMWriter
 from tinycore.renderer.renderer import Compiler
@@ -24,7 +25,7 @@ from tinycore_cpu.detect import machine_name, processor
 _KNOWN = "fma|sqrt|trunc|masked.load|masked.store|memmove|x86.sse2.pause|aarch64.hint"
 _REFUSED = re.compile(rf"@llvm\.(?!(?:{_KNOWN.replace('.', r'[.]')})[.(])[\w.]+|\basm\b")
 
-_lock = threading.RLock()
+_lock = whole_at_fork(threading.RLock(), innermost=True)  # llvmlite has one of its own below it
 _all_targets = False
 
 
