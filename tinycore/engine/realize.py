@@ -16,6 +16,7 @@ from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import has_elements, is_older, stale_readers, stores_below
 from tinycore.engine.report import caller, report_schedule
+from tinycore.forks import whole_at_fork
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
@@ -34,7 +35,7 @@ capturing: TaskVar[list[Captured] | None] = TaskVar("tinycore_capturing", defaul
 
 # One schedule is made and run at a time: a write and the reads of what it overwrites must not
 # interleave with another thread's. Building graphs takes no lock.
-_lock = threading.RLock()
+_lock = whole_at_fork(threading.RLock())
 
 
 @contextmanager
