@@ -67,13 +67,19 @@ def test_a_lock_that_is_held_for_long_does_not_hold_up_the_fork(own_locks: None)
 PROGRAM = """
 import os, sys, threading
 import numpy as np
-from tinycore import Tensor
+from tinycore import Tensor, TinyJit
 from tinycore.config import Context
 
 def compute(n, k):
     a = np.arange(n * k, dtype="f").reshape(n, k) / (n * k)
     return np.allclose((Tensor(a) @ Tensor(a.T)).sum(0).numpy(), (a @ a.T).sum(0), rtol=1e-3)
 
+double = TinyJit(lambda x: (x * 2).realize())
+
+def replay(n):
+    return double(Tensor(np.full(4, n, "f")).realize()).numpy().tolist() == [2 * n] * 4
+
+for n in range(3): assert replay(n)
 kept = Tensor(np.arange(5, dtype="f")).realize()
 stop = False
 
@@ -82,7 +88,7 @@ def work():
     with Context(CCACHE=0):
         while not stop:
             n += 1
-            assert compute(3 + n % 40, 2 + n // 40 % 7)
+            assert compute(3 + n % 40, 2 + n // 40 % 7) and replay(n)
 
 threads = [threading.Thread(target=work) for _ in range(2)]
 for t in threads: t.start()
@@ -91,7 +97,8 @@ for n in range(15):
     child = os.fork()
     if child == 0:
         with Context(CCACHE=0):
-            os._exit(0 if compute(50 + n, 9) and kept.numpy().tolist() == [0, 1, 2, 3, 4] else 1)
+            good = compute(50 + n, 9) and replay(n) and kept.numpy().tolist() == [0, 1, 2, 3, 4]
+            os._exit(0 if good else 1)
     failed += os.waitpid(child, 0)[1] != 0
 stop = True
 for t in threads: t.join()
