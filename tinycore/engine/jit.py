@@ -8,7 +8,9 @@ only inside of the step share planned arenas.
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -281,6 +283,9 @@ def _settle_readers(written: set[UOp]) -> None:
         realize_tensors([t for t in pending if t.uop in stale])
 
 
+_jits: weakref.WeakSet[TinyJit[Any, Any]] = weakref.WeakSet()
+
+
 class TinyJit(Generic[P, R]):
     """`TinyJit(f)`: f, recorded on its second call and replayed from the third on.
 
@@ -296,6 +301,7 @@ class TinyJit(Generic[P, R]):
         self.captured: CapturedJit | None = captured
         self.cnt = 2 if captured is not None else 0
         self._lock = threading.RLock()
+        _jits.add(self)
         if fxn is not None:
             functools.update_wrapper(self, fxn)
 
@@ -396,6 +402,16 @@ def _make_plain(inputs: _Inputs) -> None:
             views.append(t)
     if views:
         realize_tensors(views)
+
+
+def _after_fork_in_child() -> None:
+    """A thread of the parent may have held the lock of a step."""
+    for jit in list(_jits):
+        jit._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 __all__ = ["CapturedJit", "TinyJit"]
