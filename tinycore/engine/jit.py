@@ -20,14 +20,17 @@ from tinycore.device import Buffer
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.batch import Item, Prepared, make_items, run_items
 from tinycore.engine.interrupts import held_back
-from tinycore.engine.live import live_tensors
-from tinycore.engine.pending import stale_readers
+from tinycore.engine.live import HasUOp, live_tensors, times_rebound
+from tinycore.engine.pending import buffer_below, stale_readers
 from tinycore.engine.realize import (
-    Captured,
-    capturing,
     engine_lock,
+    is_view,
     realize_tensors,
+    run_pending_writes,
+    save_views,
+    write_into,
 )
+from tinycore.engine.recording import Recording, capturing, is_memory, strip_reshape
 from tinycore.errors import JitError
 from tinycore.schedule.memory import base_of, plan_memory
 from tinycore.uop.node import UOp
@@ -52,10 +55,14 @@ class InputSpec(NamedTuple):
 
 
 class _OutputSpec(NamedTuple):
-    """How one returned tensor is made from its buffer."""
+    """How one returned tensor is made: from the buffer of `slot`, or of lasting memory.
 
-    slot: int | None  # None: the tensor is state and is returned as it is
-    shape: tuple[Any, ...]
+    `uop` shows the buffer that it had in the captured call. Where it is None, the tensor is one
+    that the step does not make: it is returned as it is.
+    """
+
+    slot: int | None
+    uop: UOp | None
 
 
 class _Inputs(NamedTuple):
@@ -91,12 +98,6 @@ def _rebuild(value: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {k: _rebuild(x, leaf) for k, x in value.items()}
     return leaf(value)
-
-
-def _strip_reshape(u: UOp) -> UOp:
-    while u.op is Ops.RESHAPE:
-        u = u.src[0]
-    return u
 
 
 @functools.cache
@@ -135,7 +136,7 @@ def collect_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Inputs:
 class CapturedJit:
     """The recorded step."""
 
-    def __init__(self, records: list[Captured], inputs: _Inputs, ret: Any, first_new: int) -> None:
+    def __init__(self, records: Recording, inputs: _Inputs, ret: Any, first_new: int) -> None:
         self.specs, self.plain = inputs.specs, inputs.plain
         self.ret = ret
         self.var_vals: dict[str, int] = {}
@@ -143,7 +144,7 @@ class CapturedJit:
             self.var_vals.update(record.var_vals)
         calls = tuple([call for record in records for call in record.linear.src])
         linear = UOp(Ops.LINEAR, dtypes.void, calls)
-        input_nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
+        input_nodes = [strip_reshape(t.uop) for t in inputs.tensors]
         seen: dict[UOp, str] = {}
         for node, spec in zip(input_nodes, inputs.specs, strict=True):
             if node in seen:
@@ -152,30 +153,27 @@ class CapturedJit:
                     "tell them apart later. Pass a copy (.clone()) for one of them"
                 )
             seen[node] = spec.path
-        made = {
-            base_of(r)
-            for call in calls
-            for r in call.src[1:]
-            if base_of(r).op is Ops.BUFFER and base_of(r).src[0].arg > first_new
-        } - set(input_nodes)
+        made = {u for u in records.written() if u.src[0].arg > first_new}
+        made -= records.outside.union(input_nodes)
         returned = [x for _, x in _leaves(ret, "result") if _is_tensor(x)]
-        own = {id(x) for x in returned}
+        own = {id(x) for x in returned if not records.knew(x)}
         roots = [t.uop for t in live_tensors() if id(t) not in own]
         alive = {u for u in toposort(roots) if u.op is Ops.BUFFER}
         self.outputs: list[_OutputSpec] = []
         self.output_nodes: list[UOp] = []
         slots: dict[UOp, int] = {node: i for i, node in enumerate(input_nodes)}
         for x in returned:
-            node = _strip_reshape(x.uop)
-            if node in made and node not in alive:
-                if node not in slots:
-                    slots[node] = len(slots)
-                    self.output_nodes.append(node)
-                self.outputs.append(_OutputSpec(slots[node], x.shape))
-            elif node in slots:
-                self.outputs.append(_OutputSpec(slots[node], x.shape))
+            node = strip_reshape(x.uop)
+            base = base_of(node)
+            if base in made and base not in alive and base not in slots:
+                slots[base] = len(slots)
+                self.output_nodes.append(base)
+            if base in slots:
+                self.outputs.append(_OutputSpec(slots[base], x.uop))
+            elif is_memory(node) and not records.knew(x):
+                self.outputs.append(_OutputSpec(None, x.uop))
             else:
-                self.outputs.append(_OutputSpec(None, x.shape))
+                self.outputs.append(_OutputSpec(None, None))
         inner = made - alive - set(slots)
         everything = {base_of(r) for call in calls for r in call.src[1:]}
         if not NO_MEMORY_PLANNER:
@@ -196,6 +194,14 @@ class CapturedJit:
         written = {base_of(call.src[1]) for call in linear.src}
         # what a replay overwrites that others may be reading: lasting buffers, and inputs
         self.state = (written & everything) - inner - set(slots)  # not the arenas
+        self.lasting = everything - inner - set(slots)
+        # The tensors whose memory that is. Other tensors that show it keep what they show now.
+        self.holders: dict[int, tuple[weakref.ref[Any], UOp]] = {}
+        for t in live_tensors():
+            node = strip_reshape(t.uop)
+            if node in self.lasting and id(t) not in own:
+                self.holders[id(t)] = (weakref.ref(t), node)
+        self._rebound = times_rebound()
         self.written_inputs = [i for i, node in enumerate(input_nodes) if node in written]
         self.items: list[Item] = make_items(linear, slots)
         self._prepared: dict[tuple[tuple[str, int], ...], Prepared] = {}
@@ -232,9 +238,11 @@ class CapturedJit:
     def replay(self, inputs: _Inputs) -> Any:
         """Runs the step on these inputs, which were checked, and returns what it returned, in new
         buffers."""
+        if times_rebound() != self._rebound:
+            self._rebind()
+        run_pending_writes(self.lasting)
         if self.state or self.written_inputs:
-            given = {_strip_reshape(inputs.tensors[i].uop) for i in self.written_inputs}
-            _settle_readers(self.state | given)
+            self._settle_readers(inputs)
         values = {**self.var_vals, **inputs.var_vals}
         key = tuple(sorted(values.items())) if values else ()
         prepared = self._prepared.get(key)
@@ -242,7 +250,7 @@ class CapturedJit:
             if len(self._prepared) >= 64:
                 self._prepared.clear()
             prepared = self._prepared[key] = Prepared(self.items, values)
-        nodes = [_strip_reshape(t.uop) for t in inputs.tensors]
+        nodes = [strip_reshape(t.uop) for t in inputs.tensors]
         nodes += [UOp.new_buffer(n.src[1].arg, n.arg, n.dtype) for n in self.output_nodes]
         buffers: list[Buffer] = [n.buffer for n in nodes]
         for view in self.slot_views:
@@ -261,26 +269,54 @@ class CapturedJit:
             if not _is_tensor(x):
                 return x
             out = next(spec)
-            if out.slot is None:
+            if out.uop is None:
                 return x
-            return type(x).from_uop(nodes[out.slot].reshape(out.shape))
+            if out.slot is None:
+                return type(x).from_uop(out.uop)
+            node = strip_reshape(out.uop)
+            new = nodes[out.slot]
+            if node.op is Ops.BUFFER_VIEW:
+                new = UOp(Ops.BUFFER_VIEW, node.dtype, (new,), node.arg)
+            return type(x).from_uop(new.reshape(shape_of(out.uop)))
 
         return _rebuild(self.ret, remake)
 
+    def _rebind(self) -> None:
+        """Writes what holders of lasting memory were made to name instead into that memory."""
+        self._rebound = times_rebound()
+        for ref, node in self.holders.values():
+            t = ref()
+            if t is not None and buffer_below(strip_reshape(t.uop)) is not node:
+                write_into(node, t)
 
-def _settle_readers(written: set[UOp]) -> None:
-    """Realizes pending tensors that read buffers which are about to be overwritten."""
-    pending = []
-    for t in live_tensors():
-        op = _strip_reshape(t.uop).op
-        if op is not Ops.BUFFER and op is not Ops.BUFFER_VIEW:
-            pending.append(t)
-    if not pending:
-        return
-    stores = {b: {b} for b in written}  # no version of them has seen these writes
-    stale = set(stale_readers([t.uop for t in pending], stores))
-    if stale:
-        realize_tensors([t for t in pending if t.uop in stale])
+    def _settle_readers(self, inputs: _Inputs) -> None:
+        """Computes or copies what other tensors show of memory that is about to be written."""
+        changing = self.state.union([_node(inputs, i) for i in self.written_inputs])
+        targets = {id(inputs.tensors[i]) for i in self.written_inputs}
+        views: list[HasUOp] = []
+        pending: list[HasUOp] = []
+        for t in live_tensors():
+            node = strip_reshape(t.uop)
+            if node.op is Ops.BUFFER:
+                if node in changing and id(t) not in self.holders and id(t) not in targets:
+                    views.append(t)
+            elif node.mask >> Ops.BUFFER & 1:
+                pending.append(t)
+        if pending:
+            stores = {b: {b} for b in changing}  # no version of them has seen these writes
+            stale = set(stale_readers([t.uop for t in pending], stores))
+            computed: list[HasUOp] = []
+            for t in pending:
+                if t.uop in stale:
+                    (views if is_view(strip_reshape(t.uop)) else computed).append(t)
+            if computed:
+                realize_tensors(computed)
+        if views:
+            save_views(views)
+
+
+def _node(inputs: _Inputs, i: int) -> UOp:
+    return strip_reshape(inputs.tensors[i].uop)
 
 
 _jits: weakref.WeakSet[TinyJit[Any, Any]] = weakref.WeakSet()
@@ -338,14 +374,20 @@ class TinyJit(Generic[P, R]):
             if self.captured is not None:
                 with engine_lock():
                     self.captured.check(inputs)
-                    _make_plain(inputs)
+                    _make_plain(inputs, self.captured.state, bool(self.captured.written_inputs))
                     return self.captured.replay(inputs)  # type: ignore[no-any-return]
             if self.cnt == 0:
-                result = self._run(args, kwargs)
+                token = capturing.set(Recording(trial=True))
+                try:
+                    result = self._run(args, kwargs)
+                finally:
+                    capturing.reset(token)
                 self.cnt = 1
                 return result
             with engine_lock():
-                _make_plain(inputs)
+                run_pending_writes()
+                realize_tensors(inputs.tensors)
+                _make_plain(inputs, _named_elsewhere(inputs), True)
                 return self._capture(inputs, args, kwargs)
 
     def _run(self, args: Any, kwargs: Any) -> R:
@@ -357,12 +399,13 @@ class TinyJit(Generic[P, R]):
         return result
 
     def _capture(self, inputs: _Inputs, args: Any, kwargs: Any) -> R:
-        records: list[Captured] = []
+        records = Recording()
         before = [t.uop for t in inputs.tensors]
         first_new = UOp.unique().arg
         token = capturing.set(records)
         try:
             result = self._run(args, kwargs)
+            run_pending_writes()
         finally:
             capturing.reset(token)
         if not records:
@@ -387,21 +430,34 @@ class _Was:
         self.uop, self.shape, self.dtype, self.device = uop, spec.shape, spec.dtype, spec.device
 
 
-def _make_plain(inputs: _Inputs) -> None:
-    """Gives every input tensor a buffer of its own: pending ones are realized, views copied."""
-    if all([_strip_reshape(t.uop).op is Ops.BUFFER for t in inputs.tensors]):
+def _make_plain(inputs: _Inputs, shared: set[UOp], apart: bool) -> None:
+    """Gives every input tensor a buffer of its own: pending ones are realized, views copied, and
+    so is memory in `shared` and, if `apart`, what was given twice."""
+    nodes = [strip_reshape(t.uop) for t in inputs.tensors]
+    plain = all([u.op is Ops.BUFFER for u in nodes]) and shared.isdisjoint(nodes)
+    if plain and not (apart and len(set(nodes)) < len(nodes)):
         return
     realize_tensors(inputs.tensors)
-    views = []
+    views: dict[int, Any] = {}
+    seen: set[UOp] = set()
     for t in inputs.tensors:
-        base = _strip_reshape(t.uop)
-        if base.op is not Ops.BUFFER:
-            shape = shape_of(t.uop)
-            assert shape is not None
-            t.uop = UOp(Ops.CONTIGUOUS, base.dtype, (t.uop,))
-            views.append(t)
+        base = strip_reshape(t.uop)
+        if base.op is not Ops.BUFFER or base in shared or (apart and base in seen):
+            views[id(t)] = t
+        seen.add(base)
     if views:
-        realize_tensors(views)
+        save_views(list(views.values()))
+
+
+def _named_elsewhere(inputs: _Inputs) -> set[UOp]:
+    """The buffers of inputs that other tensors name, too: the step may read them by that name."""
+    given = {strip_reshape(t.uop) for t in inputs.tensors}
+    own = {id(t) for t in inputs.tensors}
+    return {
+        buffer
+        for t in live_tensors()
+        if id(t) not in own and (buffer := base_of(strip_reshape(t.uop))) in given
+    }
 
 
 def _after_fork_in_child() -> None:

@@ -27,6 +27,19 @@ def register(tensor: HasUOp) -> None:
     _live[weakref.ref(tensor, _forget)] = None
 
 
+_rebound = [0]
+
+
+def note_rebound() -> None:
+    """Tells that some tensor was made to name another value than that of its memory."""
+    _rebound[0] += 1
+
+
+def times_rebound() -> int:
+    """How often that has happened."""
+    return _rebound[0]
+
+
 def live_tensors() -> list[HasUOp]:
     """The tensors alive now, oldest first."""
     while True:

@@ -19,7 +19,8 @@ _STORE_BIT = 1 << Ops.STORE
 _BUFFER_BIT = 1 << Ops.BUFFER
 
 
-def _base(u: UOp) -> UOp:
+def buffer_below(u: UOp) -> UOp:
+    """The BUFFER that `u`, a view of memory, shows."""
     while u.op is not Ops.BUFFER and u.src:
         u = u.src[0]
     return u
@@ -36,7 +37,7 @@ def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
     out: dict[UOp, set[UOp]] = {}
     for u in toposort([r for r in roots if r.mask & _STORE_BIT], _may_store):
         if u.op is Ops.STORE:
-            out.setdefault(_base(u.src[0]), set()).add(u)
+            out.setdefault(buffer_below(u.src[0]), set()).add(u)
     return out
 
 
@@ -57,7 +58,7 @@ def _applied(after: UOp) -> set[UOp]:
 
 def is_older(u: UOp, stores: dict[UOp, set[UOp]]) -> bool:
     """Whether `u`, a view of memory, shows a version that `stores` would overwrite."""
-    written = stores.get(_base(u))
+    written = stores.get(buffer_below(u))
     return written is not None and not written <= _applied(u)
 
 
@@ -86,7 +87,7 @@ def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> lis
             sources = u.src
             own = False
             if u.op is Ops.AFTER:
-                written = stores.get(_base(u))
+                written = stores.get(buffer_below(u))
                 if written is not None:
                     applied = _applied(u)
                     own = not written <= applied

@@ -6,15 +6,29 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
 from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
+from tinycore.dtype import dtypes
 from tinycore.engine import versions
 from tinycore.engine.batch import compile_calls, make_items, run_items
 from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
-from tinycore.engine.pending import has_elements, is_older, stale_readers, stores_below
+from tinycore.engine.pending import (
+    buffer_below,
+    has_elements,
+    is_older,
+    stale_readers,
+    stores_below,
+)
+from tinycore.engine.recording import (
+    OWN,
+    Captured,
+    Recording,
+    capturing,
+    is_memory,
+    strip_reshape,
+)
 from tinycore.engine.report import caller, report_schedule
 from tinycore.forks import whole_at_fork
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
@@ -22,16 +36,6 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import substitute, toposort
-
-
-class Captured(NamedTuple):
-    """One LINEAR that ran while a capture was on, with the values of its variables."""
-
-    linear: UOp
-    var_vals: dict[str, int]
-
-
-capturing: TaskVar[list[Captured] | None] = TaskVar("tinycore_capturing", default=None)
 
 # One schedule is made and run at a time: a write and the reads of what it overwrites must not
 # interleave with another thread's. Building graphs takes no lock.
@@ -45,21 +49,16 @@ def engine_lock() -> Iterator[None]:
         yield
 
 
+def _recording() -> bool:
+    record = capturing.get()
+    return record is not None and record.on
+
+
 def schedule_options() -> ScheduleOptions:
     """The options that the context variables ask for now."""
     # a capture plans all of its buffers together, at the end
-    plan = not NO_MEMORY_PLANNER.value and capturing.get() is None
+    plan = not NO_MEMORY_PLANNER.value and not _recording()
     return ScheduleOptions(plan, bool(SCACHE.value), SPEC.value)
-
-
-def _strip_reshape(u: UOp) -> UOp:
-    while u.op is Ops.RESHAPE:
-        u = u.src[0]
-    return u
-
-
-def _is_stored(u: UOp) -> bool:
-    return u.op is Ops.BUFFER or u.op is Ops.BUFFER_VIEW
 
 
 class _Pending(NamedTuple):
@@ -72,8 +71,8 @@ class _Pending(NamedTuple):
 def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
     bases: dict[UOp, None] = {}
     for t in tensors:
-        base = _strip_reshape(t.uop)
-        if not _is_stored(base):
+        base = strip_reshape(t.uop)
+        if not is_memory(base):
             bases[base] = None
     if not bases:
         return None
@@ -86,8 +85,8 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
             break
         before = len(bases)
         for u in stale_readers([t.uop for t in live_tensors()], stores):
-            base = _strip_reshape(u)
-            if _is_view(base) and is_older(base, stores):
+            base = strip_reshape(u)
+            if is_view(base) and is_older(base, stores):
                 saved[base] = UOp(Ops.CONTIGUOUS, base.dtype, (base,))
                 base = saved[base]
             bases[base] = None
@@ -111,7 +110,7 @@ def _kept(bases: Iterable[UOp]) -> list[UOp]:
     It stays, so that data copied to a device is copied once, and so that a captured function reads
     the tensor's buffer and not the copy's source.
     """
-    named = {_strip_reshape(t.uop) for t in live_tensors()}
+    named = {strip_reshape(t.uop) for t in live_tensors()}
     wanted = {u for u in named if 1 << u.op & _KEPT}
     if not wanted:
         return []
@@ -121,7 +120,7 @@ def _kept(bases: Iterable[UOp]) -> list[UOp]:
 _VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW, Ops.AFTER}
 
 
-def _is_view(u: UOp) -> bool:
+def is_view(u: UOp) -> bool:
     """Whether `u` names elements of a buffer, perhaps after writes to it, and computes nothing."""
     while u.op in _VIEWS:
         u = u.src[0]
@@ -143,7 +142,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
     memo: dict[UOp, UOp] = {}
     for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
         old = t.uop
-        copy = pending.saved.get(_strip_reshape(old))
+        copy = pending.saved.get(strip_reshape(old))
         if copy is not None:
             shape = shape_of(old)
             assert shape is not None
@@ -153,6 +152,9 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
         if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
             t.uop = new
     versions.follow(memo)
+    record = capturing.get()
+    if record is not None:
+        record.follow(memo, pending.schedule.outputs)
 
 
 def schedule_tensors(tensors: Sequence[HasUOp]) -> tuple[UOp, dict[str, int]]:
@@ -172,15 +174,128 @@ def realize_tensors(tensors: Sequence[HasUOp], do_update_stats: bool = True) -> 
     A failure leaves every tensor as it was: running again after the cause is gone is right.
     """
     with _lock:
-        pending = _plan(tensors)
-        if pending is None:
-            return
-        linear, var_vals = pending.schedule.linear, pending.schedule.var_vals
-        items = make_items(linear)
-        with held_back() if pending.writes else nullcontext():  # a write runs once
-            run_items(items, var_vals, count=do_update_stats)
-            _record(linear, var_vals)
-            _settle(pending, tensors)
+        record = capturing.get()
+        if record is not None and not record.paused:
+            _run_earlier(record, tensors)
+        _realize(tensors, do_update_stats)
+
+
+def _realize(
+    tensors: Sequence[HasUOp], do_update_stats: bool = True, others: Sequence[HasUOp] = ()
+) -> None:
+    """Computes `tensors`; they, all that are alive and `others` then name what was computed."""
+    pending = _plan(tensors)
+    if pending is None:
+        return
+    linear, var_vals = pending.schedule.linear, pending.schedule.var_vals
+    items = make_items(linear)
+    with held_back() if pending.writes else nullcontext():  # a write runs once
+        run_items(items, var_vals, count=do_update_stats)
+        _record(linear, var_vals)
+        _settle(pending, [*tensors, *others])
+
+
+class _Held:
+    """A value that no tensor has."""
+
+    __slots__ = ("uop",)
+
+    def __init__(self, uop: UOp) -> None:
+        self.uop = uop
+
+
+def run_pending_writes(buffers: set[UOp] | None = None) -> None:
+    """Runs the writes that tensors wait for, to `buffers` or to all."""
+    with _lock:
+        waiting = versions.pending(buffers)
+        if waiting:
+            realize_tensors([_Held(u) for u in waiting])
+
+
+def save_views(tensors: Sequence[HasUOp], others: Sequence[HasUOp] = ()) -> None:
+    """Gives `tensors`, which are views of memory, a copy of what they show."""
+    with _lock:
+        copies: dict[UOp, _Held] = {}
+        for u in [strip_reshape(t.uop) for t in tensors]:
+            if u not in copies:
+                copies[u] = _Held(UOp(Ops.CONTIGUOUS, u.dtype, (u,)))
+        pairs = [(t, copies[strip_reshape(t.uop)]) for t in tensors]
+        _realize(list(copies.values()), others=others)
+        for t, copy in pairs:
+            shape = shape_of(t.uop)
+            assert shape is not None
+            t.uop = copy.uop.reshape(shape)
+
+
+def write_into(buffer: UOp, t: HasUOp) -> None:
+    """Writes the value of `t` into BUFFER `buffer`, which `t` names then."""
+    with _lock:
+        shape = shape_of(t.uop)
+        assert shape is not None
+        target = buffer.reshape(shape)
+        store = UOp(Ops.STORE, dtypes.void, (target, t.uop))
+        t.uop = versions.advance(UOp(Ops.AFTER, buffer.dtype, (target, store)))
+        _realize([t])
+
+
+def make_lasting(t: HasUOp, value: UOp) -> UOp:
+    """`value`, which is to be written to `t`, after `t` was given memory if it was there before the
+    capture that is on."""
+    record = capturing.get()
+    if record is None:
+        return value
+    with _lock:
+        old = strip_reshape(t.uop)
+        if old not in record.values or is_view(old):
+            return value
+        held = _Held(value)
+        with record.pause():
+            _realize([t], others=[held])
+        return held.uop
+
+
+def _is_state(u: UOp) -> bool:
+    """Whether value `u` is one that a tensor's writes can change: no view, no common constant."""
+    return bool(u.mask & OWN) and not is_view(u)
+
+
+def _run_earlier(record: Recording, tensors: Sequence[HasUOp]) -> None:
+    """Computes what `tensors` need of values from before the capture, outside of the record.
+
+    Those are what they read, and what other tensors show of memory that they will write.
+    """
+    roots = [u for u in [strip_reshape(t.uop) for t in tensors] if not is_memory(u)]
+    if not roots:
+        return
+    early: dict[UOp, None] = {}
+    views: dict[int, HasUOp] = {}
+    wanted = dict.fromkeys(roots)
+    while stores := stores_below(wanted):
+        before = len(wanted)
+        live = live_tensors()
+        stale = set(stale_readers([t.uop for t in live], stores))
+        written = record.written() if stale else set()
+        for t in live:
+            if t.uop not in stale:
+                continue
+            u = strip_reshape(t.uop)
+            if not record.knew(t) or not (is_memory(u) or u in record.values):
+                wanted[u] = None  # the step has made it: it is computed with the rest
+            elif not is_view(u):
+                early[u] = None
+            elif is_older(u, stores) and buffer_below(u) not in written:
+                views[id(t)] = t
+        if len(wanted) == before:
+            break
+    early.update([(u, None) for u in toposort(wanted) if u in record.values and _is_state(u)])
+    if not early and not views:
+        return
+    with record.pause():
+        held = [_Held(u) for u in early]
+        for h in held:  # one by one: together, equal values would share memory
+            _realize([h], others=[*held, *tensors])
+        if views:
+            save_views(list(views.values()), tensors)
 
 
 def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = True) -> None:
@@ -191,7 +306,7 @@ def run_linear(linear: UOp, var_vals: dict[str, int], do_update_stats: bool = Tr
 
 def _record(linear: UOp, var_vals: dict[str, int]) -> None:
     record = capturing.get()
-    if record is not None:
+    if record is not None and record.on:
         record.append(Captured(linear, dict(var_vals)))
 
 

@@ -43,6 +43,14 @@ def advance(after: UOp) -> UOp:
     return after
 
 
+def pending(buffers: set[UOp] | None = None) -> list[UOp]:
+    """The newest versions, of `buffers` or of all, whose writes have not run and that are held."""
+    if not _newest:
+        return []
+    found = [(b, r()) for b, r in _known()]
+    return [v for b, v in found if v is not None and (buffers is None or b in buffers)]
+
+
 def _known() -> list[tuple[UOp, weakref.ref[UOp]]]:
     while True:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.dtype import dtypes
+from tinycore.engine.live import note_rebound
+from tinycore.engine.recording import capturing
 from tinycore.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -203,6 +205,7 @@ class Storage(Creation):
 
     def replace(self, x: Self) -> Self:
         """This tensor, made to hold the value of `x`, whatever it held."""
+        note_rebound()
         self.uop = x.uop
         self._origin = None
         return self
@@ -257,9 +260,11 @@ class Storage(Creation):
         origin = self._origin
         root = None if origin is None else origin[0]()
         if root is None or origin is None:
+            value = _made_lasting(self, value)
             self.uop = written(self.uop, (), value)
             self._origin = None
             return
+        value = _made_lasting(root, value)
         root.uop = written(root.uop, origin[1], value)
         self.uop = replayed(root.uop, origin[1])[-1]
 
@@ -312,6 +317,15 @@ class Storage(Creation):
 
     def __imatmul__(self, x: Any) -> Self:
         return self.assign(self @ x)
+
+
+def _made_lasting(t: TensorBase, value: UOp) -> UOp:
+    """`value`, after `t` was given memory where a capture is on and knew it before: it is state."""
+    if capturing.get() is None:
+        return value
+    from tinycore.engine.realize import make_lasting
+
+    return make_lasting(t, value)
 
 
 def _known(shape: tuple[Any, ...], op: str) -> tuple[int, ...]:

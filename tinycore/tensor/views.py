@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinycore.dtype import dtypes
+from tinycore.engine.live import note_rebound
 from tinycore.engine.versions import advance, is_newest
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -52,9 +53,11 @@ def written(u: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
     computed anew, and so is memory that another tensor has written to since.
     """
     views = replayed(u, steps)
-    if is_stored(u) and is_newest(u):
-        store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
-        return advance(UOp(Ops.AFTER, u.dtype, (u, store)))
+    if is_stored(u):
+        if is_newest(u):
+            store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
+            return advance(UOp(Ops.AFTER, u.dtype, (u, store)))
+        note_rebound()
     placed, inside = put_back(views, value)
     if inside is None:
         return placed
