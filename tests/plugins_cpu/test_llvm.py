@@ -42,6 +42,42 @@ def test_what_is_no_ir_is_a_compile_error(source: str) -> None:
         HOST.compiler.compile(source, "k")
 
 
+FATAL = {  # each ended the process
+    "attributes": 'define void @k() "target-features"="-64bit" "target-cpu"="x" { ret void }',
+    "instrumentation": 'define void @k() "instrument-function-entry-inlined"="x" { ret void }',
+    "probes": 'define void @k() "stack-probe-size"="x" { ret void }',
+    "collectors": 'define void @k() gc "none such" { ret void }',
+    "comdats": "$c = comdat largest\n@g = global i32 0, comdat($c)\ndefine void @k() { ret void }",
+    "types": "define void @k(ptr %p) {\n  %v = load ppc_fp128, ptr %p\n"
+    "  %w = fadd ppc_fp128 %v, %v\n  store ppc_fp128 %w, ptr %p\n  ret void\n}",
+    "variable arguments": "define void @k(ptr %b, ...) {\n"
+    "  %a = va_arg ptr %b, i128\n  ret void\n}",
+    "intrinsics": "define void @k() {\n  call void @llvm.amdgcn.s.barrier()\n  ret void\n}\n"
+    "declare void @llvm.amdgcn.s.barrier()",
+}
+
+
+@pytest.mark.parametrize("what", FATAL)
+def test_what_llvm_ends_the_process_on_never_reaches_it(what: str) -> None:
+    with pytest.raises(CompileError, match="kernel k: its IR may not use"):
+        HOST.compiler.compile(FATAL[what], "k")
+    with pytest.raises(CompileError, match="kernel k: its IR may not use"):
+        HOST.compiler.assembly(FATAL[what], "k")
+
+
+def test_the_pause_of_one_machine_is_refused_on_the_other() -> None:
+    source = "define void @k() {\n  call void @llvm.x86.sse2.pause()\n  ret void\n}\n"
+    source += "declare void @llvm.x86.sse2.pause()\n"
+    other = CpuLLVMRenderer(Target("CPU", "LLVM", "neoverse-n1"))
+    with pytest.raises(CompileError, match=r"may not use @llvm\.x86\.sse2\.pause"):
+        other.compiler.compile(source, "k")
+
+
+def test_names_of_values_are_free() -> None:
+    source = "define void @k(i64 %asm, i64 %target) {\n  %gc = add i64 %asm, %target\n  ret void\n}"
+    assert HOST.compiler.compile(source, "k").code
+
+
 def test_errors_show_the_line() -> None:
     source = "define void @k() {\n  %a = add i32 1, 2.0\n  ret void\n}"
     with pytest.raises(CompileError, match=r"add i32 1, 2\.0"):
