@@ -348,3 +348,13 @@ def test_chains_of_what_is_long_when_written_out_are_cut():
     kernels = [call.src[0] for call in schedule(UOp.sink(u)).linear.src]
     assert max(sum(n.op is Ops.SIN for n in k.toposort()) for k in kernels) <= 16
     assert len(set(kernels)) <= 3  # and they are the same kernels
+
+
+def test_an_index_that_is_a_part_of_a_buffer():
+    m = Memory()
+    data = np.array([9, 9, 9, 2, 0, 3, 1], dtype=np.int32)
+    whole = buffer(m, data, dtypes.int32)
+    part = UOp(Ops.BUFFER_VIEW, dtypes.int32, (whole.base,), (4, 12))
+    (got,), linear = compute(m, UOp(Ops.GATHER, dtypes.int32, (part, part)))
+    np.testing.assert_array_equal(got, data[3:][data[3:]])
+    assert len(linear.src) == 1

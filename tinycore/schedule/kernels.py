@@ -174,7 +174,12 @@ class _Cutter:
         chain: list[UOp] = []
         version: UOp | None = None
         node = u
-        while not (node.op is Ops.PARAM or node in self.forced or node.op in _ROOTS):
+        # a BUFFER_VIEW is a name of memory below it, whether or not it was given a copy
+        while not (
+            node.op is Ops.PARAM
+            or node.op in _ROOTS
+            or (node in self.forced and node.op is not Ops.BUFFER_VIEW)
+        ):
             if node.op is Ops.AFTER:
                 version = version or node
             elif node.op not in _STORED_VIEWS:

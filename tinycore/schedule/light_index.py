@@ -13,6 +13,7 @@ from tinycore.dtype import DType, dtypes
 from tinycore.schedule.indexing import Index, source_index
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
+from tinycore.uop.shape import shape_of
 
 if TYPE_CHECKING:
     from tinycore.schedule.kernels import _Cutter
@@ -109,6 +110,14 @@ class LightIndex:
             while u.op in _VIEWS:
                 idx, _ = source_index(u, idx)
                 u = u.src[0]
+        if u.op is Ops.BUFFER_VIEW:
+            found = self.cutter.storage(u)
+            shape = shape_of(u)
+            assert found is not None and shape is not None
+            self.cutter.note_after(u)
+            found = found._replace(version=version or found.version)
+            use = Use(kernel, idx, valid, found.version)
+            return self.cutter.load_from(self.cutter.reference(found), found, shape, use)
         if u.op is not Ops.PARAM:
             self.cutter.forced.add(u)
             self.cutter.read_by.setdefault(u, kernel)
