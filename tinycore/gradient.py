@@ -18,6 +18,7 @@ from tinycore.uop.args import ReduceArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
+from tinycore.uop.shards import shard_axis
 from tinycore.uop.walk import toposort
 
 _ADD, _MUL, _NEG, _WHERE, _CONST = Ops.ADD, Ops.MUL, Ops.NEG, Ops.WHERE, Ops.CONST
@@ -352,8 +353,12 @@ def _contiguous_backward(u: UOp, g: UOp, need: Need) -> Grads:
 
 
 def _copy(u: UOp, g: UOp, need: Need) -> Grads:
-    device = u.src[0].device
-    return (g if device is None else g.copy_to_device(device), None)
+    source = u.src[0]
+    device = source.device
+    if device is None:
+        return g, None
+    axis = shard_axis(source)
+    return g.copy_to_device(device, axis), None
 
 
 def _after(u: UOp, g: UOp, need: Need) -> Grads:

@@ -44,17 +44,23 @@ class Item:
     @property
     def nbytes(self) -> int:
         ref = self.call.src[0].src[0]
-        size = ref.arg[0] if ref.op is Ops.BUFFER_VIEW else ref.arg
-        return int(size) * ref.dtype.itemsize
+        return int(size_of_ref(ref)) * ref.dtype.itemsize
 
 
 def device_of_ref(ref: UOp) -> str:
     """The device of a CALL's argument."""
     base = ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
-    found = base.src[1].arg
+    found = base.src[0].src[1].arg[base.arg] if base.op is Ops.MSELECT else base.src[1].arg
     if not isinstance(found, str):
         raise ArgumentError(f"a kernel runs on one device, got a buffer on {found}")
     return found
+
+
+def size_of_ref(ref: UOp) -> Any:
+    """The number of elements of a CALL's argument."""
+    if ref.op is Ops.BUFFER_VIEW:
+        return ref.arg[0]
+    return ref.src[0].arg if ref.op is Ops.MSELECT else ref.arg
 
 
 def compile_calls(linear: UOp) -> dict[UOp, dict[str, Compiled]]:
@@ -82,7 +88,7 @@ def check_buffers(compiled: Compiled, args: Sequence[UOp]) -> None:
                 f"kernel {name} takes {compiled.sizes[-1][0] + 1} buffers, got {len(args)}"
             )
         given = args[slot]
-        held = given.arg[0] if given.op is Ops.BUFFER_VIEW else given.arg
+        held = size_of_ref(given)
         if held * given.dtype.itemsize < size * dtype.itemsize:
             raise ArgumentError(
                 f"kernel {name} uses {size} x {dtype.name} of buffer {slot}, which has {held} x "

@@ -30,12 +30,11 @@ from tinycore.engine.realize import (
     save_views,
     write_into,
 )
-from tinycore.engine.recording import Recording, capturing, is_memory, strip_reshape
+from tinycore.engine.recording import Recording, capturing, is_memory, shown_as, strip_reshape
 from tinycore.errors import JitError
 from tinycore.schedule.memory import base_of, plan_memory
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import toposort
 
 P = ParamSpec("P")
@@ -187,7 +186,7 @@ class CapturedJit:
         self.slot_views: list[UOp] = []
         for call in linear.src:
             for r in call.src[1:]:
-                if r.op is Ops.BUFFER_VIEW and base_of(r) in slots and r not in slots:
+                if r.op is not Ops.BUFFER and base_of(r) in slots and r not in slots:
                     slots[r] = len(slots)
                     self.slot_views.append(r)
         self.slots = slots
@@ -252,12 +251,11 @@ class CapturedJit:
             prepared = self._prepared[key] = Prepared(self.items, values)
         nodes = [strip_reshape(t.uop) for t in inputs.tensors]
         nodes += [UOp.new_buffer(n.src[1].arg, n.arg, n.dtype) for n in self.output_nodes]
-        buffers: list[Buffer] = [n.buffer for n in nodes]
+        buffers: list[Any] = [n.buffer for n in nodes]
         for view in self.slot_views:
-            whole = buffers[self.slots[view.src[0]]]
-            size, offset = view.arg
-            buffers.append(whole.view(size, view.dtype, offset))
-        patch = [b.memory for b in buffers]
+            buffers.append(_part_of(buffers[self.slots[base_of(view)]], view))
+        # a buffer on several devices is reached by its parts alone
+        patch = [b.memory if isinstance(b, Buffer) else None for b in buffers]
         with held_back() if self.state or self.written_inputs else nullcontext():
             if DEBUG >= 2:
                 run_items(self.items, values, patch, buffers)
@@ -277,7 +275,7 @@ class CapturedJit:
             new = nodes[out.slot]
             if node.op is Ops.BUFFER_VIEW:
                 new = UOp(Ops.BUFFER_VIEW, node.dtype, (new,), node.arg)
-            return type(x).from_uop(new.reshape(shape_of(out.uop)))
+            return type(x).from_uop(shown_as(out.uop, new))
 
         return _rebuild(self.ret, remake)
 
@@ -313,6 +311,17 @@ class CapturedJit:
                 realize_tensors(computed)
         if views:
             save_views(views)
+
+
+def _part_of(whole: Any, view: UOp) -> Buffer:
+    """The buffer that `view`, a part of the buffer node of `whole`, stands for."""
+    if view.op is Ops.BUFFER_VIEW:
+        size, offset = view.arg
+        inner = whole if view.src[0].op is Ops.BUFFER else _part_of(whole, view.src[0])
+        part: Buffer = inner.view(size, view.dtype, offset)
+        return part
+    part = whole.bufs[view.arg]
+    return part
 
 
 def _node(inputs: _Inputs, i: int) -> UOp:

@@ -8,10 +8,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from tinycore.config import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC
+from tinycore.config import (
+    ALL2ALL,
+    ALLREDUCE_CAST,
+    DEBUG,
+    NO_MEMORY_PLANNER,
+    RING,
+    SCACHE,
+    SPEC,
+)
 from tinycore.dtype import dtypes
 from tinycore.engine import versions
-from tinycore.engine.batch import compile_calls, make_items, run_items
+from tinycore.engine.batch import compile_calls, device_of_ref, make_items, run_items
 from tinycore.engine.interrupts import held_back
 from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import (
@@ -27,11 +35,13 @@ from tinycore.engine.recording import (
     Recording,
     capturing,
     is_memory,
+    shown_as,
     strip_reshape,
 )
 from tinycore.engine.report import caller, report_schedule
 from tinycore.forks import whole_at_fork
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
+from tinycore.schedule.multi import MultiOptions
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
@@ -58,7 +68,8 @@ def schedule_options() -> ScheduleOptions:
     """The options that the context variables ask for now."""
     # a capture plans all of its buffers together, at the end
     plan = not NO_MEMORY_PLANNER.value and not _recording()
-    return ScheduleOptions(plan, bool(SCACHE.value), SPEC.value)
+    multi = MultiOptions(RING.value, ALL2ALL.value, ALLREDUCE_CAST.value)
+    return ScheduleOptions(plan, bool(SCACHE.value), SPEC.value, multi)
 
 
 class _Pending(NamedTuple):
@@ -117,7 +128,14 @@ def _kept(bases: Iterable[UOp]) -> list[UOp]:
     return [u for u in toposort(bases, lambda n: bool(n.mask & _KEPT)) if u in wanted]
 
 
-_VIEWS = GroupOp.Movement | {Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW, Ops.AFTER}
+_VIEWS = GroupOp.Movement | {
+    Ops.DETACH,
+    Ops.BITCAST,
+    Ops.BUFFER_VIEW,
+    Ops.AFTER,
+    Ops.MULTI,
+    Ops.MSELECT,
+}
 
 
 def is_view(u: UOp) -> bool:
@@ -144,9 +162,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
         old = t.uop
         copy = pending.saved.get(strip_reshape(old))
         if copy is not None:
-            shape = shape_of(old)
-            assert shape is not None
-            new = mapping[copy].reshape(shape)
+            new = shown_as(old, mapping[copy])
         else:
             new = substitute(old, mapping, memo)
         if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
@@ -222,9 +238,7 @@ def save_views(tensors: Sequence[HasUOp], others: Sequence[HasUOp] = ()) -> None
         pairs = [(t, copies[strip_reshape(t.uop)]) for t in tensors]
         _realize(list(copies.values()), others=others)
         for t, copy in pairs:
-            shape = shape_of(t.uop)
-            assert shape is not None
-            t.uop = copy.uop.reshape(shape)
+            t.uop = shown_as(t.uop, copy.uop)
 
 
 def write_into(buffer: UOp, t: HasUOp) -> None:
@@ -317,8 +331,7 @@ def compile_linear(linear: UOp) -> UOp:
     for call in linear.src:
         body = call.src[0]
         if body.op is Ops.SINK:
-            device = call.src[1].src[0] if call.src[1].op is Ops.BUFFER_VIEW else call.src[1]
-            body = programs[body][device.src[1].arg].program
+            body = programs[body][device_of_ref(call.src[1])].program
         calls.append(UOp(Ops.CALL, call.dtype, (body, *call.src[1:]), call.arg))
     return UOp(Ops.LINEAR, linear.dtype, tuple(calls))
 

@@ -13,8 +13,10 @@ from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
 from tinycore.engine.live import HasUOp, live_tensors
+from tinycore.engine.pending import buffer_below
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import substitute, toposort
 
 OWN = 1 << Ops.BUFFER | 1 << Ops.UNIQUE
@@ -29,10 +31,23 @@ class Captured(NamedTuple):
 
 
 def strip_reshape(u: UOp) -> UOp:
-    """`u` without the RESHAPEs on top of it."""
-    while u.op is Ops.RESHAPE:
+    """`u` without the RESHAPEs on top of it, and of a value on several devices what each holds."""
+    while u.op is Ops.RESHAPE or u.op is Ops.MULTI:
         u = u.src[0]
     return u
+
+
+def shown_as(u: UOp, base: UOp) -> UOp:
+    """`base` in the place of what `strip_reshape(u)` gives."""
+    chain = []
+    while u.op is Ops.RESHAPE or u.op is Ops.MULTI:
+        chain.append(u)
+        u = u.src[0]
+    if shape_of(base) != shape_of(u):
+        base = base.reshape(u.shape)
+    for step in reversed(chain):
+        base = UOp(step.op, step.dtype, (base, *step.src[1:]), step.arg)
+    return base
 
 
 def is_memory(u: UOp) -> bool:
@@ -80,7 +95,7 @@ class Recording(list[Captured]):
     def written(self) -> set[UOp]:
         """The BUFFERs that the step has written so far."""
         refs = [call.src[1] for record in self for call in record.linear.src]
-        return {r.src[0] if r.op is Ops.BUFFER_VIEW else r for r in refs}
+        return {buffer_below(r) for r in refs}
 
     @property
     def on(self) -> bool:
@@ -100,7 +115,7 @@ class Recording(list[Captured]):
         """Keeps up with a run: nodes that were replaced, memory that was filled."""
         self.values = {replaced.get(u, u) for u in self.values}
         if self.paused:
-            self.outside.update([u.src[0] if u.op is Ops.BUFFER_VIEW else u for u in filled])
+            self.outside.update([buffer_below(u) for u in filled])
 
 
 capturing: TaskVar[Recording | None] = TaskVar("tinycore_capturing", default=None)

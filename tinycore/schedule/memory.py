@@ -86,7 +86,9 @@ def _align(nbytes: int) -> int:
 
 def base_of(ref: UOp) -> UOp:
     """The PARAM or BUFFER under a CALL's argument."""
-    return ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
+    while ref.op is Ops.BUFFER_VIEW or ref.op is Ops.MSELECT:
+        ref = ref.src[0]
+    return ref
 
 
 def plan_memory(linear: UOp, held: frozenset[UOp], make_arena: Callable[[str, int], UOp]) -> UOp:

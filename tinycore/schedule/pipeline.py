@@ -10,6 +10,12 @@ from tinycore.dtype import dtypes
 from tinycore.forks import whole_at_fork
 from tinycore.schedule.kernels import cut_kernels
 from tinycore.schedule.memory import plan_memory
+from tinycore.schedule.multi import (
+    Joined,
+    MultiOptions,
+    on_several_devices,
+    resolve_devices,
+)
 from tinycore.schedule.order import order_kernels
 from tinycore.schedule.parameterise import parameterise
 from tinycore.uop.args import ParamArg
@@ -27,6 +33,8 @@ class Template(NamedTuple):
     inputs: int
     made: tuple[UOp, ...]  # the PARAMs to be made: outputs, arenas, unplanned buffers
     unplanned: UOp
+    parts: tuple[tuple[int, int | None], ...]  # of each input: which buffer, which device of it
+    joined: tuple[int | Joined, ...]  # of each output: its place in `outputs`, or its parts'
 
 
 class Schedule(NamedTuple):
@@ -44,6 +52,7 @@ class ScheduleOptions(NamedTuple):
     plan_memory: bool = True
     use_cache: bool = True
     spec: int = 1  # 1 verifies the tensor graph, 2 what every stage writes
+    multi: MultiOptions = MultiOptions()
 
 
 class ScheduleCache:
@@ -85,6 +94,13 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
     """
     if options.spec >= 1:
         verify(sink, TENSOR_GRAPH, "parameterise")
+    parts: list[tuple[int, int | None]] = [(i, None) for i in range(inputs)]
+    joined: list[int | Joined] = list(range(len(sink.src)))
+    if on_several_devices(sink):
+        sink, parts, joined = resolve_devices(sink, options.multi)
+        inputs = len(parts)
+        if options.spec >= 2:
+            verify(sink, TENSOR_GRAPH, "multi")
     graph = cut_kernels(sink)
     unplanned = linear = order_kernels(graph)
     if options.spec >= 2:
@@ -111,7 +127,9 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
         param = ref.src[0] if ref.op is Ops.BUFFER_VIEW else ref
         if param.op is Ops.PARAM and param.arg.slot >= inputs:
             made[param] = None
-    return Template(linear, graph.outputs, inputs, tuple(made), unplanned)
+    return Template(
+        linear, graph.outputs, inputs, tuple(made), unplanned, tuple(parts), tuple(joined)
+    )
 
 
 def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
@@ -133,10 +151,22 @@ def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
 
 def instantiate(template: Template, buffers: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
     """(the LINEAR, the outputs) of `template` over real buffers, new ones where none is given."""
-    by_slot: dict[int, UOp] = dict(enumerate(buffers))
+    by_slot: dict[int, UOp] = {
+        slot: buffers[b] if number is None else _select(buffers[b], number)
+        for slot, (b, number) in enumerate(template.parts)
+    }
+    for out in template.joined:
+        if isinstance(out, Joined):
+            params = [template.outputs[i] for i in out.parts]
+            if params[0].op is Ops.PARAM and params[0].arg.slot >= template.inputs:
+                size, dtype = params[0].arg.shape[0], params[0].dtype
+                whole = UOp.new_buffer(out.devices, size, dtype)
+                for i, p in enumerate(params):
+                    by_slot[p.arg.slot] = _select(whole, i)
     for param in template.made:
-        device = param.arg.device
-        by_slot[param.arg.slot] = UOp.new_buffer(device, param.arg.shape[0], param.dtype)
+        slot, device = param.arg.slot, param.arg.device
+        if slot not in by_slot:
+            by_slot[slot] = UOp.new_buffer(device, param.arg.shape[0], param.dtype)
     memo: dict[UOp, UOp] = {}
 
     def real(ref: UOp) -> UOp:
@@ -159,4 +189,26 @@ def instantiate(template: Template, buffers: tuple[UOp, ...]) -> tuple[UOp, tupl
         args = tuple([real(r) for r in call.src[1:]])
         calls.append(UOp(Ops.CALL, dtypes.void, (body, *args), call.arg))
     linear = UOp(Ops.LINEAR, dtypes.void, tuple(calls))
-    return linear, tuple([real(o) for o in template.outputs])
+    outputs = [
+        _whole([real(template.outputs[i]) for i in out.parts], out)
+        if isinstance(out, Joined)
+        else real(template.outputs[out])
+        for out in template.joined
+    ]
+    return linear, tuple(outputs)
+
+
+def _select(buffer: UOp, number: int) -> UOp:
+    """The buffer of one device of `buffer`, which is on several."""
+    return UOp(Ops.MSELECT, buffer.dtype, (buffer,), number)
+
+
+def _whole(parts: list[UOp], out: Joined) -> UOp:
+    """The value whose devices hold `parts`, which are each device's share of one buffer."""
+    first = parts[0]
+    view = first.op is Ops.BUFFER_VIEW
+    found = (first.src[0] if view else first).src[0]
+    if view:
+        found = UOp(Ops.BUFFER_VIEW, first.dtype, (found,), first.arg)
+    found = found.reshape(out.shape)
+    return found if out.axis is None else UOp(Ops.MULTI, found.dtype, (found,), out.axis)

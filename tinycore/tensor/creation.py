@@ -11,6 +11,7 @@ from tinycore.tensor.arrays import unique_const, wrapped
 from tinycore.tensor.base import TensorBase, canonical_device
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.shards import shard_axis
 
 
 def shape_from(shape: tuple[Any, ...], op: str) -> tuple[Any, ...]:
@@ -208,13 +209,14 @@ class Creation(TensorBase):
         requires_grad: bool | None = None,
     ) -> Self:
         """`fill_value` in the shape, dtype and device of this."""
-        return self.full(
+        out = self.full(
             self.shape,
             fill_value,
             dtype=dtype or self.dtype,
             device=self.device if device is None else device,
             requires_grad=requires_grad,
         )
+        return out._divided_as(self)
 
     def zeros_like(self, **kwargs: Any) -> Self:
         """Zeros in the shape, dtype and device of this."""
@@ -232,7 +234,18 @@ class Creation(TensorBase):
     ) -> Self:
         """Storage in the shape, dtype and device of this, without values."""
         place = self.device if device is None else device
-        return self.empty(*self.shape, dtype=dtype or self.dtype, device=place, **kwargs)
+        out = self.empty(*self.shape, dtype=dtype or self.dtype, device=place, **kwargs)
+        return out._divided_as(self)
+
+    def _divided_as(self, like: Self) -> Self:
+        """This constant, on several devices divided among them as `like` is."""
+        axis = shard_axis(like.uop)
+        if axis is None or self.device != like.device:
+            return self
+        where = UOp(Ops.DEVICE, arg=self.device)
+        return self._wrap(
+            UOp(Ops.COPY, self.dtype, (self.uop, where), axis), self.requires_grad
+        )
 
     def const_like(self, b: Any) -> Self:
         """`b` in the shape, dtype and device of this."""

@@ -17,13 +17,13 @@ from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError
 from tinycore.forks import whole_at_fork
 from tinycore.tensor.base import canonical_device
 from tinycore.tensor.creation import dtype_from, shape_from
-from tinycore.tensor.storage import Storage
+from tinycore.tensor.sharding import Sharding
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
 _U64 = dtypes.uint64
 _lock = whole_at_fork(threading.RLock())
-T = TypeVar("T", bound=Storage)
+T = TypeVar("T", bound=Sharding)
 
 
 class _Stream:
@@ -35,7 +35,7 @@ class _Stream:
         self.key, self.counter = key, counter
 
 
-class Random(Storage):
+class Random(Sharding):
     """Draws from distributions."""
 
     __slots__ = ()
@@ -66,14 +66,16 @@ class Random(Storage):
         return cls([value], device=device, dtype=_U64, requires_grad=False).realize()
 
     @classmethod
-    def _random_bits(cls, n: int, device: str) -> Self:
-        """n uint64 of random bits, in a row."""
+    def _random_bits(cls, n: int, device: str | tuple[str, ...]) -> Self:
+        """n uint64 of random bits, in a row. On several devices they are those of the first."""
         with _lock:
-            stream = cls._stream(device)
+            stream = cls._stream(device if isinstance(device, str) else device[0])
             # the draw reads the counter after its advance, so that whoever runs it advances it
             stream.counter.assign(stream.counter + n)
             first: Self = stream.counter - n
             key: Self = stream.key
+        if not isinstance(device, str):
+            first, key = first.to(device), key.to(device)
         counts = cls._of(UOp(Ops.IOTA, dtypes.int64, (), n).cast(_U64), False)
         return (counts + first).threefry(key)
 
@@ -87,7 +89,7 @@ class Random(Storage):
     def rand(
         cls,
         *shape: Any,
-        device: str | None = None,
+        device: str | tuple[str, ...] | None = None,
         dtype: DType | str | None = None,
         contiguous: bool = True,
         requires_grad: bool | None = None,
@@ -97,7 +99,7 @@ class Random(Storage):
         kind = dtype_from(dtype, dtypes.default_float, "rand")
         if kind.kind != "f":
             raise DTypeError(f"[rand] draws floats, got {kind}; use randint for integers")
-        place = _one_device(device, "rand")
+        place = _place(device)
         n = _count(size, "rand")
         if n == 0:
             return cls.full(size, 0, device=place, dtype=kind, requires_grad=requires_grad)
@@ -112,7 +114,7 @@ class Random(Storage):
     def randn(
         cls,
         *shape: Any,
-        device: str | None = None,
+        device: str | tuple[str, ...] | None = None,
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
         contiguous: bool = True,
@@ -125,7 +127,7 @@ class Random(Storage):
         kind = dtype_from(dtype, dtypes.default_float, "randn")
         if kind.kind != "f":
             raise DTypeError(f"[randn] draws floats, got {kind}; use randint for integers")
-        place = _one_device(device, "randn")
+        place = _place(device)
         n = _count(size, "randn")
         if n == 0:
             return cls.full(size, 0, device=place, dtype=kind, requires_grad=requires_grad)
@@ -151,7 +153,11 @@ class Random(Storage):
     def _drawn_like(self, method: str, kwargs: dict[str, Any]) -> Self:
         kwargs.setdefault("dtype", self.dtype)
         kwargs.setdefault("device", self.device)
-        out: Self = getattr(type(self), method)(*self.shape, **kwargs)
+        draw = getattr(type(self), method)
+        if kwargs["device"] == self.device and isinstance(self.device, tuple):
+            out: Self = draw(*self.shape, **{**kwargs, "contiguous": False}).shard_like(self)
+            return _finished(out, kwargs.get("contiguous", True), kwargs.get("requires_grad"))
+        out = draw(*self.shape, **kwargs)
         return out
 
     @classmethod
@@ -161,7 +167,7 @@ class Random(Storage):
         low: int = 0,
         high: int = 10,
         dtype: DType | str = dtypes.int32,
-        device: str | None = None,
+        device: str | tuple[str, ...] | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
         """Integers drawn evenly from low, low + 1, .. high - 1."""
@@ -173,7 +179,7 @@ class Random(Storage):
         if low >= high:
             raise ArgumentError(f"[randint] low {low} is not below high {high}")
         size = shape_from(shape, "randint")
-        place = _one_device(device, "randint")
+        place = _place(device)
         n = _count(size, "randint")
         if n == 0:
             return cls.full(size, 0, device=place, dtype=kind, requires_grad=requires_grad)
@@ -260,11 +266,9 @@ def _finished(x: T, contiguous: bool, requires_grad: bool | None) -> T:
     return out.requires_grad_(requires_grad)
 
 
-def _one_device(device: Any, op: str) -> str:
-    place = canonical_device(device)
-    if not isinstance(place, str):
-        raise ArgumentTypeError(f"[{op}] draws on one device, got {place}; shard the result")
-    return place
+def _place(device: Any) -> str | tuple[str, ...]:
+    found: str | tuple[str, ...] = canonical_device(device)
+    return found
 
 
 def _count(shape: tuple[Any, ...], op: str) -> int:

@@ -25,7 +25,7 @@ def is_writable(u: UOp) -> bool:
 def is_stored(u: UOp) -> bool:
     """Whether `u` is memory: a buffer, or a view of one that shows no element twice, perhaps with
     writes pending."""
-    while is_writable(u):
+    while is_writable(u) or u.op is Ops.MULTI:
         u = u.src[0]
     return u.op in _STORED
 

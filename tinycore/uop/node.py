@@ -469,10 +469,87 @@ class UOp(Operators):
     def detach(self) -> UOp:
         return UOp(Ops.DETACH, self.dtype, (self,))
 
-    def copy_to_device(self, device: str | tuple[str, ...] | UOp) -> UOp:
-        """This value on `device`."""
+    def copy_to_device(
+        self, device: str | tuple[str, ...] | UOp, arg: int | None = None
+    ) -> UOp:
+        """This value on `device`; of several devices each has it whole, or its part of axis `arg`.
+
+        >>> x = UOp.new_buffer("CPU", 4, dtypes.float32)
+        >>> x.copy_to_device(("CPU", "CPU:1"), arg=0).device
+        ('CPU', 'CPU:1')
+        """
         where = device if isinstance(device, UOp) else UOp(Ops.DEVICE, arg=device)
-        return UOp(Ops.COPY, self.dtype, (self, where))
+        return UOp(Ops.COPY, self.dtype, (self, where), arg)
+
+    # --- several devices
+
+    def mselect(self, arg: int) -> UOp:
+        """What device number `arg` holds of this value on several devices.
+
+        >>> UOp.new_buffer(("CPU", "CPU:1"), 4, dtypes.float32).mselect(1).device
+        'CPU:1'
+        """
+        devices = self.device
+        if not isinstance(devices, tuple) or not 0 <= arg < len(devices):
+            raise ArgumentError(f"mselect {arg} of a value on {devices}")
+        return UOp(Ops.MSELECT, self.dtype, (self,), arg)
+
+    def mstack(self, *srcs: UOp) -> UOp:
+        """This and `srcs`, one value for each of their devices, as one on all of them.
+
+        >>> a = UOp.new_buffer("CPU", 4, dtypes.float32)
+        >>> a.mstack(UOp.new_buffer("CPU:1", 4, dtypes.float32)).device
+        ('CPU', 'CPU:1')
+        """
+        for s in srcs:
+            if s.dtype is not self.dtype or shape_of(s) != shape_of(self):
+                raise ArgumentError(
+                    f"mstack wants values of one shape and dtype, got {shape_of(self)} "
+                    f"{self.dtype} and {shape_of(s)} {s.dtype}"
+                )
+        return UOp(Ops.MSTACK, self.dtype, (self, *srcs))
+
+    def multi(self, axis: int | None) -> UOp:
+        """The whole of which this is what each device holds, `axis` being divided among them.
+
+        >>> UOp.new_buffer(("CPU", "CPU:1"), 4, dtypes.float32).multi(0).shape
+        (8,)
+        """
+        return self if axis is None else UOp(Ops.MULTI, self.dtype, (self,), axis)
+
+    def allreduce(self, op: Ops, device: str | tuple[str, ...] | UOp) -> UOp:
+        """What the devices hold of this, folded by `op`, on `device`.
+
+        >>> x = UOp.new_buffer(("CPU", "CPU:1"), 4, dtypes.float32)
+        >>> x.allreduce(Ops.ADD, ("CPU", "CPU:1")).shape
+        (4,)
+        """
+        where = device if isinstance(device, UOp) else UOp(Ops.DEVICE, arg=device)
+        return UOp(Ops.ALLREDUCE, self.dtype, (self, where), op)
+
+    @property
+    def axis(self) -> int | None:
+        """The axis that is divided among this value's devices, None where each has the whole.
+
+        >>> UOp.new_buffer(("CPU", "CPU:1"), 4, dtypes.float32).multi(0).axis
+        0
+        """
+        from tinycore.uop.shards import shard_axis
+
+        return shard_axis(self)
+
+    @property
+    def shard_shape(self) -> tuple[sint, ...]:
+        """The shape of what one device holds.
+
+        >>> UOp.new_buffer(("CPU", "CPU:1"), 4, dtypes.float32).multi(0).shard_shape
+        (4,)
+        """
+        axis, devices = self.axis, self.device
+        if axis is None or not isinstance(devices, tuple):
+            return self.shape
+        shape = self.shape
+        return (*shape[:axis], shape[axis] // len(devices), *shape[axis + 1 :])
 
     @property
     def base(self) -> UOp:

@@ -30,8 +30,10 @@ def _fill(root: UOp) -> None:
             node._device = node.arg
         elif op is Ops.PARAM:
             node._device = node.arg.device or _NOWHERE
-        elif op is Ops.COPY or op is Ops.BUFFER:
+        elif op is Ops.COPY or op is Ops.BUFFER or op is Ops.ALLREDUCE:
             node._device = node.src[1].arg
+        elif op is Ops.MSTACK and all([s._device is not None for s in node.src]):
+            node._device = tuple([s._device for s in node.src])
         else:
             waiting = None
             answer: Any = _NOWHERE
@@ -42,8 +44,12 @@ def _fill(root: UOp) -> None:
                 if s._device is not _NOWHERE:
                     answer = s._device
                     break
+            if waiting is None and op is Ops.MSTACK:  # wants the device of every source
+                waiting = next((s for s in node.src if s._device is None), None)
             if waiting is not None:
                 stack.append(waiting)
                 continue
+            if op is Ops.MSELECT and isinstance(answer, tuple):
+                answer = answer[node.arg]
             node._device = answer
         stack.pop()

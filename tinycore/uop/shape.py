@@ -132,6 +132,10 @@ def _rule(u: UOp) -> Shape | None:
         case Ops.REDUCE_AXIS:
             axes = u.arg.axes
             return tuple([1 if i in axes else s for i, s in enumerate(base)])
+        case Ops.MULTI:
+            devices = u.src[0].device
+            assert isinstance(devices, tuple), "MULTI of a value on one device"
+            return (*base[: u.arg], base[u.arg] * len(devices), *base[u.arg + 1 :])
         case Ops.UNFOLD:
             axis, size, step, dilation = u.arg
             out = (base[axis] - dilation * (size - 1) - 1) // step + 1

@@ -231,7 +231,13 @@ def _buffer(u: UOp) -> str | None:
 
 
 def _copy(u: UOp) -> str | None:
-    return None if u.src[1].op is Ops.DEVICE else f"a target {u.src[1].op.name}"
+    if u.src[1].op is not Ops.DEVICE:
+        return f"a target {u.src[1].op.name}"
+    if u.arg is None:
+        return None
+    devices, shape = u.src[1].arg, u.src[0].shape
+    good = isinstance(devices, tuple) and isinstance(u.arg, int) and 0 <= u.arg < len(shape)
+    return None if good else f"axis {u.arg} of {shape} divided among {devices}"
 
 
 def _bind(u: UOp) -> str | None:
