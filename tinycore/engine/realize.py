@@ -161,10 +161,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
     for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
         old = t.uop
         copy = pending.saved.get(strip_reshape(old))
-        if copy is not None:
-            new = shown_as(old, mapping[copy])
-        else:
-            new = substitute(old, mapping, memo)
+        new = substitute(old, mapping, memo) if copy is None else shown_as(old, mapping[copy])
         if new is not old and t.uop is old:  # another thread may have assigned to it meanwhile
             t.uop = new
     versions.follow(memo)

@@ -79,6 +79,7 @@ def resolve_devices(sink: UOp, options: MultiOptions) -> Resolved:
 
 
 _ELEMENTWISE = GroupOp.Elementwise
+_INPUTS = 1 << Ops.PARAM | 1 << Ops.STORE | 1 << Ops.COPY
 _LOCAL = frozenset(
     {Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD, Ops.CAST, Ops.BITCAST, Ops.NOOP}
 )
@@ -138,8 +139,8 @@ class _Resolver:
                 stored.add(root)
                 continue
             parts = self.parts[u]
-            found = taken.get(parts)
-            if found is None:
+            whole = taken.get(parts)
+            if whole is None:
                 # what lies in memory of its own, but is not to be shared, is copied
                 named = [
                     _apart(p) if p in stored or (p.op in _SHOWS and u.op is not Ops.AFTER) else p
@@ -152,9 +153,9 @@ class _Resolver:
                 shape = shape_of(parts[0])
                 assert shape is not None
                 at = tuple(range(len(roots), len(roots) + len(parts)))
-                found = taken[parts] = Joined(at, devices, self.axes.get(u), shape)
+                whole = taken[parts] = Joined(at, devices, self.axes.get(u), shape)
                 roots.extend(named)
-            outputs.append(found)
+            outputs.append(whole)
         sink = UOp(Ops.SINK, self.sink.dtype, tuple(roots), self.sink.arg)
         return self.compact(sink, outputs)
 
@@ -174,6 +175,9 @@ class _Resolver:
             return self.gathered(u.src[0], u.src[1].arg)
         if u.op is Ops.MSELECT:
             return self.parts[u.src[0]][u.arg]
+        if u.op is Ops.ALLREDUCE:
+            device: str = u.src[1].arg
+            return self.copy(self.allreduced(u)[0], device)
         src = tuple([self.plain[s] for s in u.src])
         return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
 
@@ -230,9 +234,7 @@ class _Resolver:
         memo: dict[UOp, list[UOp]] = {}
         for u in toposort(node):
             if u.op is Ops.CONST or u.op is Ops.IOTA:
-                memo[u] = [
-                    UOp(u.op, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.arg) for d in devices
-                ]
+                memo[u] = [UOp(u.op, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.arg) for d in devices]
             else:
                 memo[u] = [
                     UOp(u.op, u.dtype, tuple([memo[s][i] for s in u.src]), u.arg, u.tag)
@@ -248,9 +250,7 @@ class _Resolver:
             assert isinstance(found, tuple)
             return found
         if op is Ops.CONST:
-            return tuple(
-                [UOp(op, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.arg) for d in devices]
-            )
+            return tuple([UOp(op, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.arg) for d in devices])
         if op is Ops.MULTI:
             return self.parts[u.src[0]]
         if op is Ops.MSTACK:
@@ -258,7 +258,11 @@ class _Resolver:
         if op is Ops.COPY:
             return self.distributed(u, axis, devices)
         if op is Ops.ALLREDUCE:
-            return self.reduced(self.local(u.src[0], None, devices), u.arg, devices)
+            total = self.allreduced(u)
+            have = device_of(u.src[0])
+            if have == devices:
+                return total
+            return tuple([self.copy(total[0], d) for d in devices])
         if op is Ops.STORE:
             target, value = u.src
             if self.crosses(target):
@@ -285,11 +289,15 @@ class _Resolver:
             return self.picked(u, axis, devices)
         raise ScheduleError(f"{op.name} has no meaning for values on several devices")
 
+    def allreduced(self, u: UOp) -> Parts:
+        """What the devices of the source of ALLREDUCE `u` hold, folded, on each of them."""
+        devices = device_of(u.src[0])
+        assert isinstance(devices, tuple), "ALLREDUCE of a value on one device"
+        return self.reduced(self.parts[u.src[0]], u.arg, devices)
+
     def each(self, u: UOp, sources: list[Parts]) -> Parts:
         """`u` on every device, over each one's parts of its sources."""
-        return tuple(
-            [UOp(u.op, u.dtype, src, u.arg, u.tag) for src in zip(*sources, strict=True)]
-        )
+        return tuple([UOp(u.op, u.dtype, src, u.arg, u.tag) for src in zip(*sources, strict=True)])
 
     def crosses(self, target: UOp) -> bool:
         """Whether the parts of view `target` are no views of memory of each device's own."""
@@ -311,8 +319,11 @@ class _Resolver:
                 return parts
             return tuple([_part(p, axis, i, n) for i, p in enumerate(parts)])
         node = self.plain[source]
-        if device_of(node) is None:
-            return self.local(source, axis, devices)
+        if not node.mask & _INPUTS:  # made of constants: each device makes its own
+            parts = self.everywhere(node, devices)
+            if axis is None:
+                return parts
+            return tuple([_part(p, axis, i, n) for i, p in enumerate(parts)])
         if axis is None:
             return tuple([self.copy(node, d) for d in devices])
         return tuple([self.copy(_part(node, axis, i, n), d) for i, d in enumerate(devices)])
@@ -347,7 +358,7 @@ class _Resolver:
         if not (isinstance(begin, int) and isinstance(end, int)):
             parts = self.local(source, None, devices)
             return tuple([UOp(u.op, u.dtype, (p, *u.src[1:]), u.arg) for p in parts])
-        pieces = []
+        pieces: list[UOp] = []
         for i, p in enumerate(self.parts[source]):
             low, high = max(begin, i * size), min(end, (i + 1) * size)
             if low < high or (begin == end and not pieces):
@@ -388,9 +399,12 @@ class _Resolver:
         held = self.each(u, [self.parts[source], *where])
         if u.dtype.kind == "b":
             return tuple(
-                [p.cast(dtypes.bool) for p in self.reduced(
-                    tuple([p.cast(dtypes.uint8) for p in held]), Ops.MAX, devices
-                )]
+                [
+                    p.cast(dtypes.bool)
+                    for p in self.reduced(
+                        tuple([p.cast(dtypes.uint8) for p in held]), Ops.MAX, devices
+                    )
+                ]
             )
         return self.reduced(held, Ops.ADD, devices)
 

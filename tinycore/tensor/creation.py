@@ -243,9 +243,7 @@ class Creation(TensorBase):
         if axis is None or self.device != like.device:
             return self
         where = UOp(Ops.DEVICE, arg=self.device)
-        return self._wrap(
-            UOp(Ops.COPY, self.dtype, (self.uop, where), axis), self.requires_grad
-        )
+        return self._wrap(UOp(Ops.COPY, self.dtype, (self.uop, where), axis), self.requires_grad)
 
     def const_like(self, b: Any) -> Self:
         """`b` in the shape, dtype and device of this."""

@@ -54,7 +54,7 @@ class Sharding(Storage):
             out.grad = self.grad.shard(place, axis)
         return out
 
-    def _checked_axis(self, axis: Any, count: int) -> int:
+    def _checked_axis(self, axis: int, count: int) -> int:
         shape = self.shape
         if not isinstance(axis, int) or isinstance(axis, bool):
             raise ArgumentTypeError(f"[shard] axis is an int or None, got {axis!r}")

@@ -10,6 +10,7 @@ from tinycore.engine.live import note_rebound
 from tinycore.engine.versions import advance, is_newest
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.shards import keeps_parts
 
 ViewStep = tuple[Ops, Any, tuple[UOp, ...]]  # op, arg, symbolic sizes of one movement op
 
@@ -50,11 +51,12 @@ def written(u: UOp, steps: Sequence[ViewStep], value: UOp) -> UOp:
     """`u` with its part under the view `steps` replaced by `value`.
 
     Memory is written in place, by a STORE that the result comes AFTER; a computed value is
-    computed anew, and so is memory that another tensor has written to since.
+    computed anew, and so is memory that another tensor has written to since, and memory on several
+    devices where the view takes a part of the axis that is divided among them.
     """
     views = replayed(u, steps)
     if is_stored(u):
-        if is_newest(u):
+        if is_newest(u) and keeps_parts(views):
             store = UOp(Ops.STORE, dtypes.void, (views[-1], value))
             return advance(UOp(Ops.AFTER, u.dtype, (u, store)))
         note_rebound()

@@ -469,9 +469,7 @@ class UOp(Operators):
     def detach(self) -> UOp:
         return UOp(Ops.DETACH, self.dtype, (self,))
 
-    def copy_to_device(
-        self, device: str | tuple[str, ...] | UOp, arg: int | None = None
-    ) -> UOp:
+    def copy_to_device(self, device: str | tuple[str, ...] | UOp, arg: int | None = None) -> UOp:
         """This value on `device`; of several devices each has it whole, or its part of axis `arg`.
 
         >>> x = UOp.new_buffer("CPU", 4, dtypes.float32)

@@ -7,7 +7,8 @@ the whole. Leaves say it (MULTI, COPY), every other node follows from its source
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -84,6 +85,19 @@ def _axis(u: UOp, axes: dict[UOp, int]) -> int | None:
     return None
 
 
+def keeps_parts(views: Sequence[UOp]) -> bool:
+    """Whether each device's part of the last of `views`, a chain, lies in its part of the first."""
+    if not isinstance(device_of(views[0]), tuple):
+        return True
+    axis = shard_axis(views[0])
+    for before, view in pairwise(views):
+        now = None if axis is None else _axis(view, {before: axis})
+        if axis is not None and now is None:
+            return False
+        axis = now
+    return True
+
+
 _ELEMENTWISE = GroupOp.ALU
 
 
@@ -122,9 +136,16 @@ def counted_axis(u: UOp) -> int | None:
     """The axis k along which index `u` is 0, 1, 2 .. (the position itself), None for others."""
     chain = []
     node = u
-    while node.op in _INDEX_CHAIN:
-        chain.append(node)
-        node = node.src[0]
+    while True:
+        if node.op in _INDEX_CHAIN:
+            chain.append(node)
+            node = node.src[0]
+        elif node.op is Ops.COPY or (node.op is Ops.ADD and _is_zero(node.src[1])):
+            node = node.src[0]
+        elif node.op is Ops.WHERE and _counts_from_the_end(node):
+            node = node.src[2]  # a position is never negative
+        else:
+            break
     if node.op is not Ops.IOTA:
         return None
     axis, size = 0, node.arg
@@ -144,6 +165,17 @@ def counted_axis(u: UOp) -> int | None:
             return None
         axis = found
     return axis
+
+
+def _counts_from_the_end(u: UOp) -> bool:
+    """Whether WHERE `u` adds the size to an index where that is negative."""
+    cond, _, index = u.src
+    return cond.op is Ops.CMPLT and cond.src[0] is index and _is_zero(cond.src[1])
+
+
+def _is_zero(u: UOp) -> bool:
+    base = u.base
+    return base.op is Ops.CONST and base.arg == 0
 
 
 _INDEX_CHAIN = frozenset({Ops.CAST, Ops.EXPAND, Ops.RESHAPE})
