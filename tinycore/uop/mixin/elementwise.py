@@ -439,9 +439,10 @@ class Elementwise:
     def asinh(self) -> Self:
         """The inverse of sinh."""
         x = self._wide()
-        size = x.abs()
+        negative = x < 0
+        size = negative.where(-x, x)  # not abs(), whose slope at 0 is 0
         out = (size + (size.square() + 1).sqrt()).log()
-        return self._narrow((x < 0).where(-out, out))
+        return self._narrow(negative.where(-out, out))
 
     def acosh(self) -> Self:
         """The inverse of cosh."""
