@@ -66,9 +66,17 @@ def module_name(file: Path) -> str:
     return ".".join(file.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
 
 
+def user_names() -> dict[str, object]:
+    """What every example may use without an import, so that it shows what it is about."""
+    import tinycore
+
+    names = ("Tensor", "UOp", "Variable", "dtypes", "nn", "Device", "TinyJit", "Context")
+    return {name: getattr(tinycore, name) for name in names}
+
+
 @pytest.mark.parametrize("name", sorted(module_name(file) for file in SOURCES if has_session(file)))
 def test_sessions_of_docstrings(name: str) -> None:
     module = importlib.import_module(name)
-    failed, attempted = doctest.testmod(module, optionflags=FLAGS)
+    failed, attempted = doctest.testmod(module, optionflags=FLAGS, extraglobs=user_names())
     assert attempted
     assert not failed

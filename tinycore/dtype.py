@@ -7,11 +7,13 @@ meet a tensor; it has no storage and never reaches a device.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import struct
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
-from tinycore.errors import DTypeError
+from tinycore.config import DEFAULT_FLOAT, DEFAULT_INT
+from tinycore.errors import DTypeError, UnsupportedError
 
 ConstType = bool | int | float
 # aliases: inside `dtypes` the short names are element types
@@ -21,7 +23,11 @@ _FLOAT: TypeAlias = float
 
 
 class AddrSpace(enum.IntEnum):
-    """Where a buffer lives as a kernel sees it."""
+    """Where a buffer lives as a kernel sees it.
+
+    >>> AddrSpace.LOCAL.name
+    'LOCAL'
+    """
 
     GLOBAL = 0
     LOCAL = 1
@@ -32,6 +38,9 @@ class DType:
     """One element type, or a short vector of it (`count` lanes).
 
     Units: `itemsize` is bytes of the whole value, all lanes together.
+
+    >>> dtypes.int16.itemsize, dtypes.int16.name, dtypes.int16 is dtypes.short
+    (2, 'int16', True)
     """
 
     __slots__ = ("_scalar", "_vectors", "count", "fmt", "itemsize", "kind", "name", "priority")
@@ -62,7 +71,11 @@ class DType:
         DType._by_name[name] = self
 
     def vec(self, count: int) -> DType:
-        """The vector of `count` lanes of this scalar type; itself when `count` is 1."""
+        """The vector of `count` lanes of this scalar type; itself when `count` is 1.
+
+        >>> dtypes.float32.vec(4).itemsize, dtypes.float32.vec(1) is dtypes.float32
+        (16, True)
+        """
         base = self._scalar
         if count == 1:
             return base
@@ -81,16 +94,48 @@ class DType:
         return found
 
     def scalar(self) -> DType:
-        """The type of one lane."""
+        """The type of one lane.
+
+        >>> dtypes.float32.vec(4).scalar()
+        dtypes.float32
+        """
         return self._scalar
 
     @property
     def bitsize(self) -> int:
+        """Bits that carry information, all lanes together: 1 for a bool.
+
+        >>> dtypes.int16.bitsize, dtypes.bool.bitsize
+        (16, 1)
+        """
         return 1 if self.name == "bool" else self.itemsize * 8
 
     @property
     def vcount(self) -> int:
+        """The number of lanes.
+
+        >>> dtypes.float32.vec(4).vcount
+        4
+        """
         return self.count
+
+    @property
+    def min(self) -> ConstType:
+        """The least value, as dtypes.min.
+
+        >>> dtypes.int8.min, dtypes.float32.min, dtypes.fp8e4m3.min
+        (-128, -inf, -448.0)
+        """
+        return _limits(self)[0]
+
+    @property
+    def max(self) -> ConstType:
+        """The greatest value, as dtypes.max.
+
+        >>> dtypes.uint8.max, dtypes.float32.max, dtypes.fp8e4m3.max
+        (255, inf, 448.0)
+        """
+        return _limits(self)[1]
 
     def __repr__(self) -> str:
         if self.count > 1:
@@ -136,8 +181,62 @@ class InvalidType:
 Invalid: Final = InvalidType()
 
 
-class dtypes:
-    """The namespace of element types and the questions asked of them."""
+class _Defaults(type):
+    """What `dtypes` has beside constants: the default types, context variables by another name."""
+
+    @property
+    def default_float(cls) -> DType:
+        """The dtype of Python floats, and of floats that come of integers; float32 at first.
+
+        Assigning sets it for the process, `DEFAULT_FLOAT` in the environment from the start,
+        `Context(DEFAULT_FLOAT=...)` inside a block. No cache holds on to it: graphs name the dtype
+        of each node.
+
+        >>> from tinycore import Context, Tensor
+        >>> with Context(DEFAULT_FLOAT="half"):
+        ...     Tensor([1.0]).dtype, (Tensor([1, 2]) / 2).dtype
+        (dtypes.float16, dtypes.float16)
+        >>> dtypes.default_float
+        dtypes.float32
+
+        Raises: DTypeError where the dtype assigned is no float.
+        """
+        return _default("DEFAULT_FLOAT", DEFAULT_FLOAT.value, "f")
+
+    @default_float.setter
+    def default_float(cls, dtype: DType | str) -> None:
+        name = dtype.name if isinstance(dtype, DType) else dtype
+        DEFAULT_FLOAT.value = _default("dtypes.default_float", name, "f").name
+
+    @property
+    def default_int(cls) -> DType:
+        """The dtype of Python integers and of positions; int32 at first. Set as default_float.
+
+        >>> from tinycore import Context, Tensor
+        >>> with Context(DEFAULT_INT="int64"):
+        ...     Tensor([1]).dtype, Tensor([1.0, 2.0]).argmax().dtype
+        (dtypes.int64, dtypes.int64)
+
+        Raises: DTypeError where the dtype assigned is no integer.
+        """
+        return _default("DEFAULT_INT", DEFAULT_INT.value, "iu")
+
+    @default_int.setter
+    def default_int(cls, dtype: DType | str) -> None:
+        name = dtype.name if isinstance(dtype, DType) else dtype
+        DEFAULT_INT.value = _default("dtypes.default_int", name, "iu").name
+
+
+class dtypes(metaclass=_Defaults):
+    """The namespace of element types and the questions asked of them.
+
+    Types have the names that numpy gives them, and C's as in `dtypes.half`. Groups: `floats` (of
+    them `fp8s`, `fp8_ocp`, `fp8_fnuz`), `ints` (`sints`, `uints`, and by size `int8s` ..
+    `int64s`), `all` (which have storage).
+
+    >>> dtypes.half is dtypes.float16, dtypes.int8s, len(dtypes.all)
+    (True, (dtypes.int8, dtypes.uint8), 17)
+    """
 
     void: Final = DType("void", "v", 0, -1)
     bool: Final = DType("bool", "b", 1, 0, "?")
@@ -178,28 +277,73 @@ class dtypes:
     ints = uints + sints
     all = (*floats, *ints, bool)
 
-    default_float: ClassVar[DType] = float32
-    default_int: ClassVar[DType] = int32
+    @staticmethod
+    def imageh(shape: tuple[_INT, ...]) -> NoReturn:
+        """Raises UnsupportedError: float16 images are memory that no device here has.
+
+        >>> dtypes.imageh((4, 4, 4))
+        Traceback (most recent call last):
+          ...
+        tinycore.errors.UnsupportedError: dtypes.imageh: no device here has image memory...
+        """
+        raise UnsupportedError("dtypes.imageh: no device here has image memory; use float16")
+
+    @staticmethod
+    def imagef(shape: tuple[_INT, ...]) -> NoReturn:
+        """Raises UnsupportedError: float32 images are memory that no device here has.
+
+        >>> dtypes.imagef((4, 4, 4))
+        Traceback (most recent call last):
+          ...
+        tinycore.errors.UnsupportedError: dtypes.imagef: no device here has image memory...
+        """
+        raise UnsupportedError("dtypes.imagef: no device here has image memory; use float32")
 
     @staticmethod
     def is_float(x: DType) -> _BOOL:
+        """Whether this is a float type, or a vector of one.
+
+        >>> dtypes.is_float(dtypes.bfloat16), dtypes.is_float(dtypes.int8)
+        (True, False)
+        """
         return x.kind == "f"
 
     @staticmethod
     def is_int(x: DType) -> _BOOL:
+        """Whether this is an integer type, weakint included; a bool is none.
+
+        >>> dtypes.is_int(dtypes.uint8), dtypes.is_int(dtypes.bool)
+        (True, False)
+        """
         return x.kind in "iuw"
 
     @staticmethod
     def is_unsigned(x: DType) -> _BOOL:
+        """Whether this is an unsigned integer type.
+
+        >>> dtypes.is_unsigned(dtypes.uint8), dtypes.is_unsigned(dtypes.int8)
+        (True, False)
+        """
         return x.kind == "u"
 
     @staticmethod
     def is_bool(x: DType) -> _BOOL:
+        """Whether this is bool, or a vector of it.
+
+        >>> dtypes.is_bool(dtypes.bool), dtypes.is_bool(dtypes.uint8)
+        (True, False)
+        """
         return x.kind == "b"
 
     @staticmethod
     def from_py(x: Any) -> DType:
-        """The default type of a Python value; a sequence takes the widest of its items'."""
+        """The default type of a Python value; a sequence takes the widest of its items'.
+
+        >>> dtypes.from_py(True), dtypes.from_py(2), dtypes.from_py([1, 2.5])
+        (dtypes.bool, dtypes.int32, dtypes.float32)
+
+        Raises: DTypeError for what is no number.
+        """
         if isinstance(x, _BOOL):
             return dtypes.bool
         if isinstance(x, _FLOAT):
@@ -212,17 +356,29 @@ class dtypes:
 
     @staticmethod
     def min(x: DType) -> ConstType:
-        """Least value: -inf for floats that have infinities."""
+        """Least value: -inf for floats that have infinities.
+
+        >>> dtypes.min(dtypes.int8), dtypes.min(dtypes.half), dtypes.min(dtypes.fp8e4m3)
+        (-128, -inf, -448.0)
+        """
         return _limits(x)[0]
 
     @staticmethod
     def max(x: DType) -> ConstType:
-        """Greatest value: inf for floats that have infinities."""
+        """Greatest value: inf for floats that have infinities.
+
+        >>> dtypes.max(dtypes.uint16), dtypes.max(dtypes.half), dtypes.max(dtypes.fp8e4m3)
+        (65535, inf, 448.0)
+        """
         return _limits(x)[1]
 
     @staticmethod
     def finfo(x: DType) -> tuple[_INT, _INT]:
-        """(exponent bits, mantissa bits). Raises: DTypeError for a type that is not a float."""
+        """(exponent bits, mantissa bits). Raises: DTypeError for a type that is not a float.
+
+        >>> dtypes.finfo(dtypes.bfloat16), dtypes.finfo(dtypes.float32)
+        ((8, 7), (8, 23))
+        """
         found = _FINFO.get(x.scalar().name)
         if found is None:
             raise DTypeError(f"finfo wants a float type, got {x}")
@@ -230,7 +386,11 @@ class dtypes:
 
     @staticmethod
     def as_const(value: ConstType | InvalidType, dtype: DType) -> ConstType | InvalidType:
-        """`value` as the Python type that a CONST of `dtype` holds; ints are not wrapped."""
+        """`value` as the Python type that a CONST of `dtype` holds; ints are not wrapped.
+
+        >>> dtypes.as_const(2, dtypes.float32), dtypes.as_const(2.5, dtypes.int32)
+        (2.0, 2)
+        """
         if value is Invalid:
             return Invalid
         assert not isinstance(value, InvalidType)
@@ -240,6 +400,17 @@ class dtypes:
         if kind == "b":
             return _BOOL(value)
         return _INT(value)
+
+
+@functools.cache
+def _default(variable: str, name: str, kinds: str) -> DType:
+    """The dtype of this name and of one of these kinds, for what is called `variable`."""
+    found = getattr(dtypes, name.lower(), None) if isinstance(name, str) else None
+    if not isinstance(found, DType) or found.kind not in kinds:
+        wanted = dtypes.floats if kinds == "f" else dtypes.ints
+        names = ", ".join([d.name for d in wanted])
+        raise DTypeError(f"{variable} is one of {names}; got {name!r}")
+    return found
 
 
 _FINFO: dict[str, tuple[int, int]] = {
@@ -327,12 +498,20 @@ def least_upper_dtype(*ds: DType) -> DType:
 
 
 def least_upper_float(x: DType) -> DType:
-    """`x` if it is a float type, else the default float."""
+    """`x` if it is a float type, else the default float.
+
+    >>> least_upper_float(dtypes.half), least_upper_float(dtypes.int8)
+    (dtypes.float16, dtypes.float32)
+    """
     return x if x.kind == "f" else dtypes.default_float
 
 
 def sum_acc_dtype(x: DType) -> DType:
-    """The type a sum of `x` is returned in: small ints widen to the 32-bit type of their sign."""
+    """The type a sum of `x` is returned in: small ints widen to the 32-bit type of their sign.
+
+    >>> sum_acc_dtype(dtypes.uint8), sum_acc_dtype(dtypes.bool), sum_acc_dtype(dtypes.half)
+    (dtypes.uint32, dtypes.int32, dtypes.float16)
+    """
     x = x.scalar()
     if x.kind == "u":
         return least_upper_dtype(x, dtypes.uint32)
@@ -342,7 +521,11 @@ def sum_acc_dtype(x: DType) -> DType:
 
 
 def to_dtype(x: DType | str) -> DType:
-    """The type named by `x`. Raises: DTypeError when there is no such type."""
+    """The type named by `x`. Raises: DTypeError when there is no such type.
+
+    >>> to_dtype("half"), to_dtype(dtypes.int8)
+    (dtypes.float16, dtypes.int8)
+    """
     if isinstance(x, DType):
         return x
     found = getattr(dtypes, x, None) if isinstance(x, str) else None
@@ -354,6 +537,10 @@ def to_dtype(x: DType | str) -> DType:
 
 
 def float_bits(x: float) -> int:
-    """The 64 bits of a double, so that 0.0 and -0.0 differ and a nan equals itself."""
+    """The 64 bits of a double, so that 0.0 and -0.0 differ and a nan equals itself.
+
+    >>> float_bits(0.0), float_bits(-0.0) == float_bits(0.0)
+    (0, False)
+    """
     bits: int = struct.unpack("<q", struct.pack("<d", x))[0]
     return bits

@@ -30,6 +30,10 @@ class DTypeError(TinycoreError, TypeError):
     """A dtype is unknown or not allowed here."""
 
 
+class UnsupportedError(TinycoreError, NotImplementedError):
+    """What was asked for belongs to hardware that is not here; the text says which."""
+
+
 class AxisError(TinycoreError, IndexError, ValueError):
     """An axis is out of range or given twice (numpy's class derives from the same two)."""
 

@@ -174,7 +174,8 @@ class _Resolver:
         if u.op is Ops.COPY and u.src[0] in self.parts:
             return self.gathered(u.src[0], u.src[1].arg)
         if u.op is Ops.MSELECT:
-            return self.parts[u.src[0]][u.arg]
+            number: int = u.arg
+            return self.parts[u.src[0]][number]
         if u.op is Ops.ALLREDUCE:
             device: str = u.src[1].arg
             return self.copy(self.allreduced(u)[0], device)

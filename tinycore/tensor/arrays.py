@@ -135,7 +135,7 @@ def uop_of_sequence(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> U
         target = numpy_dtype(wanted)
     with np.errstate(all="ignore"):
         array = array.astype(target)
-    return uop_of_fresh_array(array)
+    return uop_of_fresh_array(array).cast(wanted)
 
 
 def _natural_dtype(array: Array) -> DType:

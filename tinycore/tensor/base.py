@@ -386,7 +386,10 @@ _KEEPS_MEMORY = frozenset({Ops.RESHAPE, Ops.BITCAST})
 
 
 def copied_to(u: UOp, device: str | tuple[str, ...]) -> UOp:
-    """`u` on `device`; views that keep the memory's order are applied after the copy."""
+    """`u` on `device`; a device that only stores has no other dtype: bitcasts come after the copy.
+
+    Else the copy is of `u` itself, which a gradient may be wanted of.
+    """
     if u.device == device:
         return u
     chain = []
@@ -394,6 +397,8 @@ def copied_to(u: UOp, device: str | tuple[str, ...]) -> UOp:
     while node.op in _KEEPS_MEMORY and len(node.src) == 1:
         chain.append(node)
         node = node.src[0]
+    if not any([step.op is Ops.BITCAST for step in chain]):
+        return u.copy_to_device(device)
     out = node.copy_to_device(device)
     for step in reversed(chain):
         out = UOp(step.op, step.dtype, (out,), step.arg)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from tinycore.errors import ArgumentTypeError, DeviceError, ShapeError
 from tinycore.tensor.base import TensorBase, canonical_device, with_device

@@ -35,7 +35,7 @@ class Sorting(Convolution):
         values = x.reshape((rows, n)).gather(1, order)
         return (
             values.reshape((*lead, n)).transpose(dim, -1),
-            order.reshape((*lead, n)).transpose(dim, -1),
+            order.reshape((*lead, n)).transpose(dim, -1).cast(dtypes.default_int),
         )
 
     def _order(self, descending: bool) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tinycore.uop.args import KernelInfo, ParamArg, RangeArg, VarArg
-from tinycore.uop.evaluate import evaluate
+from tinycore.uop.infer import sym_infer
 from tinycore.uop.matcher import PatternMatcher, RuleTable
 from tinycore.uop.node import UOp, Variable, sint
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
@@ -66,29 +66,6 @@ def resolve(x: UOp | bool, default: bool = True) -> bool:
     if found.dtype.kind != "b":
         raise TypeError(f"resolve wants a condition, got {found.dtype}")
     return bool(found.arg) if found.op is Ops.CONST else default
-
-
-def sym_infer(x: UOp | int, var_vals: dict[str, int]) -> int:
-    """The value of index expression `x` with variables, by name, as in `var_vals`.
-
-    Raises: KeyError naming a variable that has no value.
-    """
-    if isinstance(x, int):
-        return x
-    bound = {u: u.src[1] for u in x.toposort() if u.op is Ops.BIND}
-    x = x.substitute(bound)
-    values: dict[UOp, Any] = {}
-    for u in x.toposort():
-        if u.op is Ops.CONST:
-            values[u] = u.arg
-        elif u.op is Ops.DEFINE_VAR:
-            if u.arg.name not in var_vals:
-                raise KeyError(f"sym_infer: variable {u.arg.name!r} has no value")
-            values[u] = var_vals[u.arg.name]
-        else:
-            sources = [s.dtype for s in u.src]
-            values[u] = evaluate(u.op, u.dtype, [values[s] for s in u.src], sources)
-    return int(values[x])
 
 
 def track_rewrites(*_args: Any, **_kwargs: Any) -> Callable[[F], F]:

@@ -271,5 +271,8 @@ class GroupOp:
     Movement = frozenset(
         {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.UNFOLD}
     )
+    Body = frozenset(
+        {Ops.SINK, Ops.PROGRAM, Ops.COPY, Ops.LINEAR, Ops.CUSTOM_FUNCTION}
+    )  # of a CALL
     Buffer = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.DEFINE_LOCAL, Ops.DEFINE_REG})
     Void = frozenset(op for op, info in OP_TABLE.items() if info.dtype == "void")

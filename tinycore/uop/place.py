@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tinycore.uop.node import UOp
@@ -37,7 +38,15 @@ def _fill(root: UOp) -> None:
         else:
             waiting = None
             answer: Any = _NOWHERE
-            for s in node.src:
+            sources: Sequence[UOp] = node.src
+            if op is Ops.FUNCTION:  # where its arguments are
+                sources = sources[1:]
+            elif op is Ops.GETTUPLE:  # where the body puts it, else where the arguments are
+                f = sources[0]
+                sources = (
+                    (f.src[0].src[node.arg], f) if f.op is Ops.FUNCTION else (f.src[node.arg],)
+                )
+            for s in sources:
                 if s._device is None:
                     waiting = s
                     break

@@ -115,8 +115,10 @@ def _rule(u: UOp) -> Shape | None:
         case Ops.GATHER:
             return u.src[1]._shape
         case Ops.GETTUPLE:
-            body = u.src[0] if u.src[0].op is Ops.TUPLE else u.src[0].src[0]
-            return shape_of(body.src[u.arg])
+            f = u.src[0]
+            if f.op is Ops.TUPLE:
+                return shape_of(f.src[u.arg])
+            return _bound(shape_of(f.src[0].src[u.arg]), f.src[1:])
     base = u.src[0]._shape if u.src else ()
     if base is None:
         return None
@@ -146,6 +148,19 @@ def _rule(u: UOp) -> Shape | None:
                 return base
             return (*base[:-1], base[-1] * ratio_in // ratio_out)
     return base
+
+
+def _bound(shape: Shape | None, arguments: tuple[UOp, ...]) -> Shape | None:
+    """`shape` of a function's body as its caller sees it: with the values of bound variables."""
+    if shape is None or all([s.__class__ is int for s in shape]):
+        return shape
+    values = {a.src[0]: a for a in arguments if a.op is Ops.BIND}
+    return tuple([s if s.__class__ is int else s.substitute(values) for s in shape])
+
+
+def max_shape(shape: Shape) -> tuple[int, ...]:
+    """`shape` with the greatest value of every size that varies."""
+    return tuple([s if s.__class__ is int else int(s.vmax) for s in shape])
 
 
 def _is_int(x: Any, value: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tinycore.dtype import DType, Invalid, dtypes
-from tinycore.uop.args import KernelInfo, ParamArg, RangeArg, ReduceArg, UnfoldArg, VarArg
+from tinycore.uop.args import CallInfo, KernelInfo, ParamArg, RangeArg, ReduceArg, UnfoldArg, VarArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import OP_TABLE, AxisType, GroupOp, Ops
 from tinycore.uop.shape import shape_of
@@ -254,6 +254,59 @@ def _after(u: UOp) -> str | None:
     return f"{', '.join(bad)} among the effects" if bad else None
 
 
+def _get_tuple(u: UOp) -> str | None:
+    source = u.src[0]
+    if source.op is not Ops.TUPLE and source.op is not Ops.FUNCTION:
+        return f"a value of {source.op.name}"
+    values = source.src if source.op is Ops.TUPLE else source.src[0].src
+    if u.arg.__class__ is not int or not 0 <= u.arg < len(values):
+        return f"value {u.arg!r} of {len(values)}"
+    wanted = values[u.arg].dtype
+    return None if u.dtype is wanted else f"{_name(u.dtype)} of a value of {_name(wanted)}"
+
+
+def unbound(size: object) -> object:
+    """A size with variables in the place of their values, as the body of a function has it."""
+    if not isinstance(size, UOp) or not size.mask >> Ops.BIND & 1:
+        return size
+    binds = [b for b in size.toposort() if b.op is Ops.BIND]
+    return size.substitute({b: b.src[0] for b in binds})
+
+
+def _function(u: UOp) -> str | None:
+    if not u.src or u.src[0].op is not Ops.TUPLE:
+        return f"a body {u.src[0].op.name}" if u.src else "no body"
+    body, arguments = u.src[0], u.src[1:]
+    if not isinstance(u.arg, CallInfo):
+        return f"{u.arg!r}"
+    seen: dict[int, UOp] = {}
+    for p in body.toposort(enter_calls=False):
+        if p.op is not Ops.PARAM:
+            continue
+        slot = p.arg.slot
+        if seen.setdefault(slot, p) is not p:
+            return f"two PARAMs of slot {slot} in the body"
+        if slot.__class__ is not int or not 0 <= slot < len(arguments):
+            return f"PARAM {slot!r} in the body and {len(arguments)} arguments"
+        given = arguments[slot]
+        if given.dtype is not p.dtype:
+            return f"argument {slot} of {_name(given.dtype)} for a PARAM of {_name(p.dtype)}"
+        shape = shape_of(given)
+        wanted = tuple([unbound(s) for s in p.arg.shape])
+        if shape is None or tuple([unbound(s) for s in shape]) != wanted:
+            return f"argument {slot} of shape {shape} for a PARAM of shape {p.arg.shape}"
+    return None
+
+
+def _call(u: UOp) -> str | None:
+    if not u.src or u.src[0].op not in GroupOp.Body:
+        return f"a body {u.src[0].op.name}" if u.src else "no body"
+    if u.arg is not None and not isinstance(u.arg, CallInfo):
+        return f"{u.arg!r}"
+    bad = [s.op.name for s in u.src[1:] if shape_of(s) is None]
+    return f"{', '.join(bad)} among the buffers" if bad else None
+
+
 _REDUCING = _ops(_O.ADD, _O.MUL, _O.MAX)
 _EFFECTS = _ops(
     _O.STORE, _O.AFTER, _O.CALL, _O.END, _O.GROUP, _O.BARRIER, _O.CUSTOM, _O.CUSTOM_FUNCTION,
@@ -263,7 +316,9 @@ _VALUE_OPS = GroupOp.Elementwise | {_O.CONST, _O.DEFINE_VAR, _O.BIND}
 
 
 def _visible_tensor(u: UOp) -> tuple[UOp, ...]:
-    return u.src[1:] if u.op is Ops.CALL else () if u.op is Ops.PROGRAM else u.src
+    if u.op is Ops.CALL or u.op is Ops.FUNCTION:
+        return u.src[1:]
+    return () if u.op is Ops.PROGRAM else u.src
 
 
 TENSOR_GRAPH = Spec(
@@ -287,6 +342,14 @@ TENSOR_GRAPH = Spec(
         Check("copy-target", _ops(_O.COPY), "a DEVICE", _copy),
         Check("bind", _ops(_O.BIND), "a DEFINE_VAR and a CONST within its bounds", _bind),
         Check("after", _ops(_O.AFTER), "effects after the first source", _after),
+        Check(
+            "function",
+            _ops(_O.FUNCTION),
+            "a TUPLE over PARAMs 0, 1 .. and an argument like each PARAM",
+            _function,
+        ),
+        Check("call", _ops(_O.CALL), "a SINK, PROGRAM, COPY, LINEAR .. and buffers", _call),
+        Check("gettuple", _ops(_O.GETTUPLE), "an int below the number of values", _get_tuple),
     ),
     visible=_visible_tensor,
 )  # fmt: skip

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tinycore.uop.node import UOp
+from tinycore.uop.ops_table import Ops
+
+_CALL, _FUNCTION = Ops.CALL, Ops.FUNCTION
 
 
 def toposort(
-    root: UOp | Iterable[UOp], gate: Callable[[UOp], bool] | None = None
+    root: UOp | Iterable[UOp],
+    gate: Callable[[UOp], bool] | None = None,
+    enter_calls: bool = False,
 ) -> dict[UOp, None]:
     """All nodes below `root` in an order with sources first, `root` last.
 
-    A node for which `gate` is False is left out, and so is what only it leads to.
+    A node for which `gate` is False is left out, and so is what only it leads to. The bodies of
+    CALLs and FUNCTIONs are graphs of their own, visited only with `enter_calls`.
     """
     out: dict[UOp, None] = {}
     stack: list[tuple[UOp, bool]] = (
@@ -29,7 +35,10 @@ def toposort(
         if gate is not None and not gate(node):
             continue
         stack.append((node, True))
-        for s in reversed(node.src):
+        op, src = node.op, node.src
+        if (op is _CALL or op is _FUNCTION) and not enter_calls:
+            src = src[1:]
+        for s in reversed(src):
             if s not in out:
                 stack.append((s, False))
     return out
@@ -46,7 +55,8 @@ def consumers(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 
 def substitute(root: UOp, mapping: dict[UOp, UOp], memo: dict[UOp, UOp] | None = None) -> UOp:
-    """`root` with every key of `mapping` replaced; replacements are not searched again.
+    """`root` with every key of `mapping` replaced; replacements are not searched again, nor are
+    the bodies of CALLs and FUNCTIONs.
 
     Calls with one mapping may share a `memo`: what they have in common is then visited once.
     """
@@ -68,11 +78,14 @@ def substitute(root: UOp, mapping: dict[UOp, UOp], memo: dict[UOp, UOp] | None =
             done[node] = node
             stack.pop()
             continue
-        missing = [s for s in node.src if s not in done]
+        op = node.op
+        body = node.src[:1] if op is _CALL or op is _FUNCTION else ()
+        sources = node.src[1:] if body else node.src
+        missing = [s for s in sources if s not in done]
         if missing:
             stack.extend(missing)
             continue
-        src = tuple([done[s] for s in node.src])
+        src = (*body, *[done[s] for s in sources])
         same = all([a is b for a, b in zip(src, node.src, strict=True)])
         done[node] = node if same else UOp(node.op, node.dtype, src, node.arg, node.tag)
         stack.pop()

@@ -33,7 +33,7 @@ class Activation(Special):
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(self)), without underflow."""
-        return -(-self).softplus()
+        return -(-self._float()).softplus()
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * self + beta, moved into [0, 1]."""
@@ -71,7 +71,7 @@ class Activation(Special):
 
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
         """gamma * elu(self, alpha)."""
-        return gamma * self.elu(alpha)
+        return self._narrow(gamma * self._wide().elu(alpha))
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """self where positive, else neg_slope * self."""
@@ -83,7 +83,8 @@ class Activation(Special):
 
     def softsign(self) -> Self:
         """self / (1 + |self|)."""
-        return self / (1 + self.abs())
+        x = self._float()
+        return x / (1 + x.abs())
 
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""

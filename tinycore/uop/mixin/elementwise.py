@@ -439,14 +439,21 @@ class Elementwise:
     def asinh(self) -> Self:
         """The inverse of sinh."""
         x = self._wide()
-        size = x.abs()
-        out = (size + (size.square() + 1).sqrt()).log()
-        return self._narrow((x < 0).where(-out, out))
+        negative = x < 0
+        size = negative.where(-x, x)  # not abs(), whose slope at 0 is 0
+        out = size._log_of_sum(1)
+        return self._narrow(negative.where(-out, out))
 
     def acosh(self) -> Self:
         """The inverse of cosh."""
         x = self._wide()
-        return self._narrow((x + (x.square() - 1).sqrt()).log())
+        return self._narrow((x < 1).where(math.nan, x._log_of_sum(-1)))
+
+    def _log_of_sum(self, shift: int) -> Self:
+        """log(self + sqrt(self ** 2 + shift)), where the square may overflow too."""
+        huge = self > 2.0**30  # there the root is self, to the last bit
+        root = (huge.where(1.0, self).square() + shift).sqrt()
+        return huge.where(self, self + root).log() + huge.where(math.log(2), 0.0)
 
     def atanh(self) -> Self:
         """The inverse of tanh."""

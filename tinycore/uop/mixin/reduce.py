@@ -114,7 +114,7 @@ class Reduce(Activation, Movement):
 
     def std(self, axis: Any = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The standard deviation over `axis`."""
-        return self.var(axis, keepdim, correction).sqrt()
+        return _root(self.var(axis, keepdim, correction), 2)
 
     def std_mean(
         self, axis: Any = None, keepdim: bool = False, correction: int = 1
@@ -162,9 +162,9 @@ class Reduce(Activation, Movement):
         elif p == 1:
             norm = x.abs().sum(dim, keepdim=True)
         elif p == 2:
-            norm = x.square().sum(dim, keepdim=True).sqrt()
+            norm = _root(x.square().sum(dim, keepdim=True), 2)
         else:
-            norm = x.abs().pow(p).sum(dim, keepdim=True).pow(1 / p)
+            norm = _root(x.abs().pow(p).sum(dim, keepdim=True), p)
         return x / norm.clip(eps)
 
     def layernorm(self, axis: Any = -1, eps: float = 1e-05) -> Self:
@@ -185,6 +185,13 @@ class Reduce(Activation, Movement):
         scale = invstd.reshape(shape) if invstd.ndim == len(axes) else invstd
         out = out * scale
         return out if bias is None else out + bias.reshape(shape)
+
+
+def _root(x: Any, p: float) -> Any:
+    """x ** (1 / p) with the slope 0 at 0, where a norm and a deviation have no slope."""
+    zero = x.eq(0)
+    some = zero.where(1, x)
+    return zero.where(0, some.sqrt() if p == 2 else some.pow(1 / p))
 
 
 def _identity(op: Ops, dtype: DType) -> Any:
