@@ -13,6 +13,7 @@ from contextvars import ContextVar as TaskVar
 from typing import Any, NamedTuple
 
 from tinycore.engine.live import HasUOp, live_tensors
+from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import substitute, toposort
@@ -79,7 +80,7 @@ class Recording(list[Captured]):
 
     def written(self) -> set[UOp]:
         """The BUFFERs that the step has written so far."""
-        refs = [call.src[1] for record in self for call in record.linear.src]
+        refs = [r for record in self for call in record.linear.src for r in written_refs(call)]
         return {r.src[0] if r.op is Ops.BUFFER_VIEW else r for r in refs}
 
     @property
