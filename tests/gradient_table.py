@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tinycore import Tensor
 
@@ -79,7 +80,11 @@ def alike(f: Callable[..., Any], *inputs: Array, **options: Any) -> Case:
 
 
 def scaled_attention(**options: Any) -> Callable[..., Any]:
-    return lambda q, k, v, *m: F.scaled_dot_product_attention(q, k, v, *m, **options)
+    def attend(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        with sdpa_kernel(SDPBackend.MATH):  # the only one with a second order
+            return F.scaled_dot_product_attention(q, k, v, *mask, **options)
+
+    return attend
 
 
 def attention(**options: Any) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,3 +93,50 @@ def test_every_method_is_in_the_table_or_has_a_reason() -> None:
     assert not unknown, f"neither in TABLE nor in NONE: {sorted(unknown)}"
     assert not TABLE.keys() & NONE.keys()
     assert not TABLE.keys() - names - {"getitem", "setitem"}
+
+
+def slopes(total: Any, inputs: list[Any], zero: Callable[[Any], Any]) -> list[Any]:
+    """What `backward` leaves in `grad` of `inputs`, which are then empty again; zeros for None."""
+    total.backward()
+    found = [zero(x) if x.grad is None else x.grad for x in inputs]
+    for x in inputs:
+        x.grad = None
+    return found
+
+
+def second_order(case: Case) -> tuple[list[Array], list[Array]]:
+    """(by us, by torch) the gradient of the gradient's part in a random direction."""
+    assert case.theirs is not None
+    random = np.random.default_rng(13)
+    ways = [random.standard_normal(x.shape) for x in case.inputs]
+    inputs = [Tensor(x, requires_grad=True) for x in case.inputs]
+    found = outputs_of(case.ours(*inputs))
+    weights = weights_of(found)
+    total = sum([(out * out * Tensor(w)).sum() for out, w in zip(found, weights, strict=True)])
+    first = slopes(total, inputs, Tensor.zeros_like)
+    part = sum([(g * Tensor(v)).sum() for g, v in zip(first, ways, strict=True)])
+    ours = [g.numpy() for g in slopes(part, inputs, Tensor.zeros_like)]
+    leaves = [torch.tensor(x, requires_grad=True) for x in case.inputs]
+    expected = outputs_of(case.theirs(*leaves))
+    loss = sum([(o * o * torch.tensor(w)).sum() for o, w in zip(expected, weights, strict=True)])
+    grads = torch.autograd.grad(
+        loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True
+    )
+    slope = sum([(g * torch.tensor(v)).sum() for g, v in zip(grads, ways, strict=True)])
+    if not slope.requires_grad:
+        return ours, [np.zeros_like(x) for x in case.inputs]
+    theirs = torch.autograd.grad(slope, leaves, allow_unused=True, materialize_grads=True)
+    return ours, [g.numpy() for g in theirs]
+
+
+# torch has no second order of a product of two zeros that are scattered to one place
+BEYOND_TORCH = {("scatter_reduce", 10)}
+TWICE = [(n, k) for n, cases in TABLE.items() for k, c in enumerate(cases) if c.theirs and c.smooth]
+
+
+@pytest.mark.parametrize(("name", "number"), [t for t in TWICE if t not in BEYOND_TORCH])
+def test_second_order(name: str, number: int) -> None:
+    case = TABLE[name][number]
+    for ours, theirs in zip(*second_order(case), strict=True):
+        scale = max(1.0, float(np.abs(theirs).max()))
+        np.testing.assert_allclose(ours, theirs, rtol=case.rtol, atol=case.rtol * scale)

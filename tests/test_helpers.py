@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,3 +130,71 @@ def test_settings_are_the_same_objects() -> None:
     assert h.getenv is getenv
     assert h.GlobalCounters is GlobalCounters
     assert h.DEBUG is DEBUG
+
+
+def test_marks_and_spans_are_kept() -> None:
+    h.profile_marker("here")
+    with h.cpu_profile(h.TracingKey("block"), "CPU", display=False):
+        h.profile_marker("there", color="red")
+    assert [e.arg["name"] for e in list(h.cpu_events)[-2:]] == ["here", "there"]
+    assert h.cpu_events[-2].ts <= h.cpu_events[-1].ts
+    with pytest.raises(ZeroDivisionError), h.cpu_profile("fails"):
+        1 / 0  # noqa: B018
+    assert h.cpu_events[-1].name == "fails" and h.cpu_events[-1].en is not None
+
+
+def test_machine_code_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    from tinycore.errors import CompilerNotFoundError
+
+    with pytest.raises(FileNotFoundError, match="no-such-tool"):
+        h.cpu_objdump(b"", "no-such-tool")
+    if importlib.util.find_spec("capstone") is None:
+        with pytest.raises(CompilerNotFoundError, match="pip install capstone"):
+            h.capstone_flatdump(b"\xc3")
+    else:
+        h.capstone_flatdump(b"\x00\x00\x00\x00")
+        assert capsys.readouterr().out.startswith("0x")
+    if shutil.which("objdump") is not None:
+        h.cpu_objdump(tiny_object())
+        assert "file format" in capsys.readouterr().out
+
+
+def tiny_object() -> bytes:
+    """A kernel of this machine."""
+    from tinycore import Device, UOp, dtypes
+    from tinycore.codegen import get_program
+
+    out, r = UOp.placeholder((4,), dtypes.float, 0), UOp.range(4, 0)
+    program = get_program(out[r].store(1).end(r).sink(), Device["CPU"].renderer)
+    code: bytes = program.src[4].arg.code
+    return code
+
+
+def test_a_database_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINYCORE_CACHE", str(tmp_path))
+    db = h.db_connection()
+    assert h.db_connection() is db
+    db.execute("CREATE TABLE runs (n INTEGER)")
+    db.execute("INSERT INTO runs VALUES (3)")
+    monkeypatch.setenv("TINYCORE_CACHE", str(tmp_path / "other"))
+    assert h.db_connection() is not db
+    monkeypatch.setenv("TINYCORE_CACHE", str(tmp_path))
+    assert h.db_connection().execute("SELECT n FROM runs").fetchall() == [(3,)]
+
+
+def test_pruning_spares_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinycore.cache import DATABASE, DiskCache
+
+    monkeypatch.setenv("TINYCORE_CACHE", str(tmp_path))
+    cache = DiskCache(tmp_path, 1)
+    cache.put("t", "k", b"x" * 10_000)
+    h.db_connection().execute("CREATE TABLE runs (n INTEGER)")
+    cache.prune()
+    assert cache.get("t", "k") is None
+    assert (tmp_path / DATABASE).exists()
+
+
+def test_a_bar_takes_what_tqdm_takes() -> None:
+    assert list(h.trange(3, desc="x", unit="step", disable=True)) == [0, 1, 2]
+    with pytest.raises(TypeError, match="colour"):
+        h.trange(3, colour="red")

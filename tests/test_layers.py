@@ -40,6 +40,12 @@ FACADES = {
     "tinycore.uop.spec",
     "tinycore.schedule.rangeify",
 }
+
+
+def is_facade(module: str) -> bool:
+    return module in FACADES or any(module.startswith(f"{name}.") for name in FACADES)
+
+
 # The rows that stand above the user's names and so may import `tinycore` itself.
 ABOVE_THE_ROOT = {"__main__", "commands", "conformance"}
 
@@ -118,14 +124,14 @@ def wrong_in_core(module: str, imported: str, rows: Rows) -> str | None:
     parts = imported.split(".")
     if parts[0] in plugins():
         return "the core knows no plugin"
-    if parts[0] != "tinycore" or module == "tinycore" or module in FACADES:
+    if parts[0] != "tinycore" or module == "tinycore" or is_facade(module):
         return None
     here = module.split(".")[1]
     if len(parts) == 1:
         if here in ABOVE_THE_ROOT:
             return None
         return "import the module that defines the name, not the package root"
-    if imported in FACADES:
+    if is_facade(imported):
         return "a façade is for users"
     there = parts[1]
     if there not in rows.height:
@@ -144,7 +150,7 @@ def wrong_in_plugin(package: str, imported: str) -> str | None:
         return "a plugin knows no other plugin"
     if parts[0] != "tinycore":
         return None
-    if imported in FACADES:
+    if is_facade(imported):
         return "a façade is for users"
     if len(parts) == 1 or parts[1] not in PUBLIC:
         return f"a plugin imports only {', '.join(sorted(PUBLIC))}"

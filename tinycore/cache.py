@@ -39,6 +39,8 @@ _TOUCH_AFTER_S = 3600.0
 _PRUNE_TO = 0.8
 _PRUNE_EVERY_S = 86400.0
 _STAMP = ".pruned"
+DATABASE = "user.sqlite3"
+"""A file in the folder that is no entry: it and what SQLite lays beside it are never pruned."""
 _OWN_FOLDER = "tinycore"
 _BLOCK_BYTES = 4096
 _CHECKS_PER_LIMIT = 16
@@ -135,7 +137,7 @@ class DiskCache:
                 held = entry.stat()
             except OSError:
                 continue  # another process was faster
-            if entry.name == _STAMP:
+            if entry.name == _STAMP or entry.name.startswith(DATABASE):
                 continue
             if entry.name.startswith("."):
                 if now - held.st_mtime > _TOUCH_AFTER_S:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +22,9 @@ class tqdm(Generic[T]):  # the field's name for it
     """Iterates over `iterable` and shows how far it has come.
 
     `disable=None` (the default) and `disable=False` show the bar on a terminal only.
+
+    >>> sum(tqdm([1, 2, 3], desc="adding", disable=True))
+    6
     """
 
     def __init__(
@@ -137,9 +140,13 @@ class tqdm(Generic[T]):  # the field's name for it
         sys.stderr.flush()
 
 
-def trange(n: int, desc: str = "", disable: bool | None = None, unit: str = "it") -> tqdm[int]:
-    """A bar over range(n)."""
-    return tqdm(range(n), desc=desc, disable=disable, unit=unit)
+def trange(n: int, **kwargs: Any) -> tqdm[int]:
+    """A bar over range(n); the arguments by name are those of tqdm.
+
+    >>> [i * i for i in trange(4, desc="squares", disable=True)]
+    [0, 1, 4, 9]
+    """
+    return tqdm(range(n), **kwargs)
 
 
 def _is_terminal() -> bool:

@@ -21,9 +21,9 @@ FOUR = ("CPU:0", "CPU:1", "CPU:2", "CPU:3")
 
 
 def resolved(t: Tensor, options: MultiOptions = DEFAULT) -> UOp:
-    graph, _, _ = parameterise(UOp.sink(t.uop))
+    graph, buffers, _ = parameterise(UOp.sink(t.uop))
     assert on_several_devices(graph)
-    out = resolve_devices(graph, options).sink
+    out = resolve_devices(graph, len(buffers), options).sink
     assert not on_several_devices(out)
     return out
 

@@ -62,6 +62,10 @@ def __getattr__(name: str) -> Any:
         from tinycore.device.registry import Device
 
         return Device
+    if name == "Compiled":  # what users of this field call an opened device
+        from tinycore.device.registry import OpenedDeviceHandle
+
+        return OpenedDeviceHandle
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

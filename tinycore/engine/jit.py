@@ -33,6 +33,7 @@ from tinycore.engine.realize import (
 from tinycore.engine.recording import Recording, capturing, is_memory, shown_as, strip_reshape
 from tinycore.errors import JitError
 from tinycore.schedule.memory import base_of, plan_memory
+from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import toposort
@@ -190,7 +191,7 @@ class CapturedJit:
                     slots[r] = len(slots)
                     self.slot_views.append(r)
         self.slots = slots
-        written = {base_of(call.src[1]) for call in linear.src}
+        written = {base_of(r) for call in linear.src for r in written_refs(call)}
         # what a replay overwrites that others may be reading: lasting buffers, and inputs
         self.state = (written & everything) - inner - set(slots)  # not the arenas
         self.lasting = everything - inner - set(slots)

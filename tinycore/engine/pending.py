@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import toposort
 
-_STORE_BIT = 1 << Ops.STORE
+_WRITE_BITS = 1 << Ops.STORE | 1 << Ops.CALL
 _BUFFER_BIT = 1 << Ops.BUFFER
 
 
@@ -33,16 +34,19 @@ def has_elements(u: UOp) -> bool:
 
 
 def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
-    """The STOREs that realizing `roots` would run, by the BUFFER they write."""
+    """The STOREs and CALLs that realizing `roots` would run, by the BUFFER they write."""
     out: dict[UOp, set[UOp]] = {}
-    for u in toposort([r for r in roots if r.mask & _STORE_BIT], _may_store):
+    for u in toposort([r for r in roots if r.mask & _WRITE_BITS], _may_write):
         if u.op is Ops.STORE:
             out.setdefault(buffer_below(u.src[0]), set()).add(u)
+        elif u.op is Ops.CALL:
+            for ref in written_refs(u):
+                out.setdefault(buffer_below(ref), set()).add(u)
     return out
 
 
-def _may_store(u: UOp) -> bool:
-    return bool(u.mask & _STORE_BIT) and has_elements(u)
+def _may_write(u: UOp) -> bool:
+    return bool(u.mask & _WRITE_BITS) and has_elements(u)
 
 
 def _applied(after: UOp) -> set[UOp]:
@@ -93,7 +97,7 @@ def stale_readers(candidates: Iterable[UOp], stores: dict[UOp, set[UOp]]) -> lis
                     own = not written <= applied
                     # writes that wait until later read what they store then
                     sources = tuple(applied - written)
-            elif u.op is Ops.STORE:
+            elif u.op is Ops.STORE or u.op is Ops.CALL:
                 sources = u.src[1:]
             waiting = [s for s in sources if s not in stale]
             if waiting:

@@ -39,6 +39,9 @@ from tinycore.engine.recording import (
     strip_reshape,
 )
 from tinycore.engine.report import caller, report_schedule
+from tinycore.engine.runner import CompiledRunner as CompiledRunner
+from tinycore.engine.runner import get_program as get_program
+from tinycore.engine.runner import get_runner as get_runner
 from tinycore.forks import whole_at_fork
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
 from tinycore.schedule.multi import MultiOptions

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tinycore.engine.live import HasUOp, live_tensors
 from tinycore.engine.pending import buffer_below
+from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.shape import shape_of
@@ -94,7 +95,7 @@ class Recording(list[Captured]):
 
     def written(self) -> set[UOp]:
         """The BUFFERs that the step has written so far."""
-        refs = [call.src[1] for record in self for call in record.linear.src]
+        refs = [r for record in self for call in record.linear.src for r in written_refs(call)]
         return {buffer_below(r) for r in refs}
 
     @property

@@ -32,6 +32,7 @@ from tinycore.schedule.indexing import (
 )
 from tinycore.schedule.light_index import LightIndex
 from tinycore.uop.args import ParamArg, RangeArg
+from tinycore.uop.effects import written_slots
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
 from tinycore.uop.place import device_of
@@ -65,7 +66,8 @@ class Storage(NamedTuple):
 
 @dataclass(slots=True)
 class Kernel:
-    """One item of work. `ast` is a SINK, or None for a copy of args[1] into args[0]."""
+    """One item of work. `ast` is a SINK; or None for a copy of args[1] into args[0], or where
+    `body` is what the graph CALLs on `args`."""
 
     number: int
     node: UOp
@@ -80,7 +82,13 @@ class Kernel:
     reads: set[tuple[int, UOp | None]] = field(default_factory=set)
     write: int = -1  # the slot written
     overwrites: UOp | None = None  # the version that a STORE replaces
-    makes: UOp | None = None  # the STORE node, for writes into an existing buffer
+    makes: UOp | None = None  # the STORE or CALL node, for writes into an existing buffer
+    body: UOp | None = None  # of a CALL
+    also: list[tuple[int, UOp | None]] = field(default_factory=list)  # more (write, overwrites)
+
+    def targets(self) -> list[tuple[int, UOp | None]]:
+        """The slots written, each with the version that is overwritten."""
+        return [(self.write, self.overwrites), *self.also]
 
     def new_range(self, size: Any, kind: AxisType) -> UOp:
         # simplified here, for later every index expression is: END must name the same range
@@ -122,9 +130,10 @@ class _Cutter:
         self.sources: dict[tuple[UOp, Use], tuple[Any, ...]] = {}
         self.own: dict[UOp, Use] = {}  # root -> the use under which its kernel computes it
         self.roots: dict[UOp, Kernel] = {}
+        self.calls: dict[UOp, Kernel] = {}
         self.kernels: list[Kernel] = []
         self.forced: set[UOp] = cuts
-        self.needed: set[UOp] = set()  # STOREs to be run
+        self.needed: set[UOp] = set()  # STOREs and CALLs to be run
         self.params: dict[int, UOp] = {}
         self.slots: dict[UOp, int] = {}
         for u in self.order:
@@ -225,6 +234,10 @@ class _Cutter:
                 if u in self.needed:
                     self.open_store(u)
                 continue
+            if u.op is Ops.CALL:
+                if u in self.needed:
+                    self.open_call(u)
+                continue
             uses = self.uses.get(u)
             if u in self.forced:
                 self.open_root(u)
@@ -268,7 +281,7 @@ class _Cutter:
         node = after
         while node.op is Ops.AFTER or node.op in _MOVEMENT:
             if node.op is Ops.AFTER:
-                self.needed.update([s for s in node.src[1:] if s.op is Ops.STORE])
+                self.needed.update([s for s in node.src[1:] if s.op in _EFFECTS])
             node = node.src[0]
 
     def decide(self, u: UOp, uses: dict[Use, Scope]) -> bool:
@@ -363,6 +376,16 @@ class _Cutter:
             self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),
         )
 
+    def open_call(self, u: UOp) -> None:
+        """Makes the arguments of a CALL lie in memory."""
+        k = self.open_kernel(u, (), self.device(u.src[1]))
+        k.makes, k.body = u, u.src[0]
+        self.calls[u] = k
+        for s in u.src[1:]:
+            if self.storage(s) is None:
+                self.store(s)
+            self.note_after(s)
+
     def use(self, child: UOp, use: Use, scope: Scope) -> tuple[UOp, Use | None]:
         """Records that `child` is read as `use`; constants need no index."""
         if child.op is Ops.CONST:
@@ -444,6 +467,10 @@ class _Cutter:
             if u.op is Ops.STORE:
                 if u in self.needed:
                     self.finish_store(u)
+                continue
+            if u.op is Ops.CALL:
+                if u in self.calls:
+                    self.finish_call(u)
                 continue
             if u.op is Ops.COPY and u in self.roots:
                 self.finish_copy(u)
@@ -587,7 +614,25 @@ class _Cutter:
         source = self.at_version(self.reference(found), found.version)
         k.args = [self.params[k.write], source]
 
+    def finish_call(self, u: UOp) -> None:
+        k = self.calls[u]
+        written = written_slots(u.src[0])
+        targets: list[tuple[int, UOp | None]] = []
+        for n, s in enumerate(u.src[1:]):
+            found = self.storage(s)
+            if found is None:
+                raise ScheduleError(f"argument {n} of a CALL, {s.op.name}, has no storage")
+            k.reads.add((found.slot, found.version))
+            k.args.append(self.at_version(self.reference(found), found.version))
+            if n in written:
+                targets.append((found.slot, found.version))
+        if not targets:
+            raise ScheduleError("a CALL that writes none of its arguments has no effect")
+        k.write, k.overwrites = targets[0]
+        k.also = targets[1:]
 
+
+_EFFECTS = frozenset({Ops.STORE, Ops.CALL})
 _ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
 _STORED_VIEWS = frozenset({Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.BUFFER_VIEW})
 _LEAVES = frozenset({Ops.PARAM, Ops.SINK, Ops.DEVICE, Ops.UNIQUE})

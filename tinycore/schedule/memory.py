@@ -146,6 +146,21 @@ def plan_memory(linear: UOp, held: frozenset[UOp], make_arena: Callable[[str, in
     return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
 
 
+def memory_plan_rewrite(linear: UOp, held_bufs: Iterable[UOp] | None = None) -> UOp:
+    """`linear`, a schedule over BUFFERs, with those outside of `held_bufs` placed in arenas.
+
+    >>> def call(out, x):
+    ...     return UOp(Ops.CALL, dtypes.void, (UOp.sink(), out, x))
+    >>> a, b, c, d = [UOp.new_buffer("CPU", 16, dtypes.float) for _ in range(4)]
+    >>> linear = UOp(Ops.LINEAR, dtypes.void, (call(b, a), call(c, b), call(d, c)))
+    >>> planned = memory_plan_rewrite(linear, {a, d})
+    >>> [call.src[1].op.name for call in planned.src]
+    ['BUFFER_VIEW', 'BUFFER_VIEW', 'BUFFER']
+    """
+    held = frozenset([base_of(b) for b in held_bufs or ()])
+    return plan_memory(linear, held, lambda device, n: UOp.new_buffer(device, n, dtypes.uint8))
+
+
 def _device(buffer: UOp) -> str | None:
     found: Any = buffer.arg.device if buffer.op is Ops.PARAM else buffer.src[1].arg
     return found if isinstance(found, str) else None

@@ -70,12 +70,12 @@ def on_several_devices(sink: UOp) -> bool:
     )
 
 
-def resolve_devices(sink: UOp, options: MultiOptions) -> Resolved:
-    """`sink` with one device for each value.
+def resolve_devices(sink: UOp, inputs: int, options: MultiOptions) -> Resolved:
+    """`sink`, whose PARAMs below `inputs` are given, with one device for each value.
 
     Raises: ScheduleError for a write through a view that no device holds.
     """
-    return _Resolver(sink, options).run()
+    return _Resolver(sink, inputs, options).run()
 
 
 _ELEMENTWISE = GroupOp.Elementwise
@@ -88,8 +88,9 @@ _SHOWS = frozenset({Ops.PARAM, Ops.BUFFER_VIEW, Ops.SHRINK, Ops.BITCAST, Ops.DET
 
 
 class _Resolver:
-    def __init__(self, sink: UOp, options: MultiOptions) -> None:
+    def __init__(self, sink: UOp, inputs: int, options: MultiOptions) -> None:
         self.sink = sink
+        self.count = inputs
         self.options = options
         self.order = toposort(sink)
         self.axes = shard_axes(self.order)
@@ -162,7 +163,9 @@ class _Resolver:
     def compact(self, sink: UOp, outputs: list[int | Joined]) -> Resolved:
         """`sink` with its PARAMs numbered without gaps: not every device's part is read."""
         used = [u for u in toposort(sink) if u.op is Ops.PARAM]
-        inputs = [self.inputs[u.arg.slot] for u in used]
+        # storage that is made for the run comes after the inputs
+        used.sort(key=lambda u: self.inputs[u.arg.slot][0] >= self.count)
+        inputs = [at for u in used if (at := self.inputs[u.arg.slot])[0] < self.count]
         renumbered = {
             u: UOp(Ops.PARAM, u.dtype, (), u.arg._replace(slot=i)) for i, u in enumerate(used)
         }

@@ -10,6 +10,7 @@ copied aside first.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any
 
 from tinycore.dtype import dtypes
@@ -26,6 +27,44 @@ def copy_call(dst: UOp, src: UOp, device: str) -> UOp:
     """The CALL that copies `src` into `dst` on `device`."""
     body = UOp(Ops.COPY, src.dtype, (src, UOp(Ops.DEVICE, arg=device)))
     return UOp(Ops.CALL, _VOID, (body, dst, src), CallInfo())
+
+
+def flattened(linear: UOp, refs: Sequence[UOp], params: dict[int, UOp]) -> list[UOp]:
+    """The CALLs of `linear`, a schedule over PARAMs, with `refs` for those of the first slots.
+
+    The other PARAMs of `linear` live only in it: each becomes one of a new slot, added to `params`.
+    """
+    given = len(refs)
+    next_slot = 1 + max(params, default=-1)
+    memo: dict[UOp, UOp] = {}
+
+    def moved(ref: UOp) -> UOp:
+        nonlocal next_slot
+        found = memo.get(ref)
+        if found is not None:
+            return found
+        if ref.op is Ops.PARAM:
+            if ref.arg.slot < given:
+                found = refs[ref.arg.slot]
+            else:
+                found = UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=next_slot))
+                params[next_slot] = found
+                next_slot += 1
+        else:
+            base, (size, offset) = moved(ref.src[0]), ref.arg
+            if base.op is Ops.BUFFER_VIEW:
+                base, offset = base.src[0], offset + base.arg[1]
+            found = UOp(Ops.BUFFER_VIEW, ref.dtype, (base,), (size, offset))
+        memo[ref] = found
+        return found
+
+    out = []
+    for call in linear.src:
+        body = call.src[0]
+        if body.op is Ops.COPY:
+            body = UOp(Ops.COPY, body.dtype, (moved(body.src[0]), body.src[1]))
+        out.append(UOp(Ops.CALL, _VOID, (body, *[moved(r) for r in call.src[1:]]), call.arg))
+    return out
 
 
 def order_kernels(graph: KernelGraph) -> UOp:
@@ -62,19 +101,21 @@ def order_kernels(graph: KernelGraph) -> UOp:
                 if st in storers and storers[st] is not k:
                     waits[k.number].add(storers[st].number)
         if k.makes is not None:
-            for st in stores(k.overwrites):
-                if st in storers and storers[st] is not k:
-                    waits[k.number].add(storers[st].number)
-            made = producer.get(k.write)
-            if made is not None:
-                waits[k.number].add(made.number)
+            for slot, overwritten in k.targets():
+                for st in stores(overwritten):
+                    if st in storers and storers[st] is not k:
+                        waits[k.number].add(storers[st].number)
+                made = producer.get(slot)
+                if made is not None:
+                    waits[k.number].add(made.number)
     war: dict[int, set[int]] = {k.number: set() for k in kernels}
     for k in kernels:
         if k.makes is None:
             continue
-        for reader, version in by_slot.get(k.write, ()):
-            if reader is not k and k.makes not in stores(version):
-                war[k.number].add(reader.number)
+        for slot, _ in k.targets():
+            for reader, version in by_slot.get(slot, ()):
+                if reader is not k and k.makes not in stores(version):
+                    war[k.number].add(reader.number)
 
     calls: dict[int, tuple[UOp, list[UOp]]] = {}
     for k in kernels:
@@ -88,7 +129,7 @@ def order_kernels(graph: KernelGraph) -> UOp:
         plain = ref if ref.tag is None else ref.rtag(None)
         slot = _slot(plain)
         version = None if ref.tag is None else graph.versions[ref.tag]
-        if k.makes is not None and slot == k.write and version is k.overwrites:
+        if k.makes is not None and (slot, version) in k.targets():
             return plain
         for store, saved in redirect.get((k.number, slot), ()):
             if store not in stores(version):
@@ -120,17 +161,18 @@ def order_kernels(graph: KernelGraph) -> UOp:
                 ]
             )[1]
             k = by_number[stuck]
-            old = params[k.write]
-            saved = UOp(
-                Ops.PARAM, old.dtype, (), ParamArg(next_slot, old.arg.shape, device=k.device)
-            )
-            params[next_slot] = saved
-            next_slot += 1
-            linear.append(copy_call(saved, old, k.device))
             assert k.makes is not None
-            for waiting in war[stuck] - done:
-                redirect.setdefault((waiting, k.write), []).append((k.makes, saved))
-                followers[waiting] = [f for f in followers[waiting] if f != stuck]
+            for slot in dict.fromkeys([slot for slot, _ in k.targets()]):
+                old = params[slot]
+                saved = UOp(
+                    Ops.PARAM, old.dtype, (), ParamArg(next_slot, old.arg.shape, device=k.device)
+                )
+                params[next_slot] = saved
+                next_slot += 1
+                linear.append(copy_call(saved, old, k.device))
+                for waiting in war[stuck] - done:
+                    redirect.setdefault((waiting, slot), []).append((k.makes, saved))
+                    followers[waiting] = [f for f in followers[waiting] if f != stuck]
             pending[stuck] = 0
             heapq.heappush(ready, (position[stuck], stuck))
             continue
@@ -139,7 +181,17 @@ def order_kernels(graph: KernelGraph) -> UOp:
             continue
         done.add(number)
         k = by_number[number]
-        if k.ast is None:
+        if k.body is not None:
+            refs = [resolve(k, a) for a in k.args]
+            if k.body.op is Ops.LINEAR:
+                before = len(params)
+                linear.extend(flattened(k.body, refs, params))
+                next_slot += len(params) - before
+            elif k.body.op is Ops.COPY:
+                linear.append(copy_call(refs[0], refs[1], k.device))
+            else:
+                linear.append(UOp(Ops.CALL, _VOID, (k.body, *refs), CallInfo()))
+        elif k.ast is None:
             dst, src = k.args
             linear.append(copy_call(dst, resolve(k, src), k.device))
         else:

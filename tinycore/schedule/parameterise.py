@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tinycore.errors import TinycoreError
+from tinycore.errors import ScheduleError, TinycoreError
 from tinycore.uop.args import ParamArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import toposort
 
-_LEAVES = 1 << Ops.BUFFER | 1 << Ops.BIND | 1 << Ops.UNIQUE
+_LEAVES = 1 << Ops.BUFFER | 1 << Ops.BIND | 1 << Ops.UNIQUE | 1 << Ops.PARAM
 
 
 class BindMismatchError(TinycoreError, ValueError):
@@ -56,6 +56,15 @@ def parameterise(sink: UOp) -> Parameterised:
         elif u.op is Ops.CONST and len(u.src) == 2:
             # a constant that was its own for the sake of gradients: (UNIQUE, DEVICE)
             done[u] = UOp(Ops.CONST, u.dtype, u.src[1:], u.arg)
+        elif u.op is Ops.PARAM:
+            raise ScheduleError(
+                f"a PARAM of shape {u.arg.shape} has no value here: inside of a function that is "
+                "being traced nothing that depends on its arguments can be computed or read out; "
+                "return it and read it outside"
+            )
+        elif u.op is Ops.CALL or u.op is Ops.FUNCTION:
+            src = (u.src[0], *[done.get(s, s) for s in u.src[1:]])
+            done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
         else:
             src = tuple([done.get(s, s) for s in u.src])
             done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)

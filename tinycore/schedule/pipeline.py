@@ -8,6 +8,14 @@ from typing import NamedTuple
 
 from tinycore.dtype import dtypes
 from tinycore.forks import whole_at_fork
+from tinycore.schedule.functions import (
+    Body,
+    Given,
+    body_cache,
+    expand_functions,
+    has_function,
+    over_buffers,
+)
 from tinycore.schedule.kernels import cut_kernels
 from tinycore.schedule.memory import plan_memory
 from tinycore.schedule.multi import (
@@ -23,6 +31,7 @@ from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.specs import KERNEL_GRAPH, LINEAR_SCHEDULE, TENSOR_GRAPH
 from tinycore.uop.verify import verify
+from tinycore.uop.walk import toposort
 
 
 class Template(NamedTuple):
@@ -87,6 +96,68 @@ class ScheduleCache:
 schedule_cache = ScheduleCache()
 
 
+class ScheduleCounts:
+    """How much was scheduled from nothing, for tests and benchmarks. Plain ints."""
+
+    kernels = 0  # cut out of graphs, those of a precompiled body once
+    bodies = 0  # of precompiled functions
+
+
+def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) -> Body:
+    """The schedule of TUPLE `body` over PARAMs: outputs first, then the arguments with storage.
+
+    Equal bodies are scheduled once.
+    """
+    key = (body, given, options)
+    found = body_cache.get(key) if options.use_cache else None
+    if found is not None:
+        return found
+    ScheduleCounts.bodies += 1
+    count = len([g for g in given if isinstance(g, str)])
+    body = over_buffers(body, given)
+    # each value in a buffer of its own: it may be an argument, or a view of what another is
+    sink = UOp.sink(*[v if _own_storage(v) else v.contiguous() for v in body.src])
+    template = build_template(sink, count, options)
+    moved: dict[int, int] = {}
+    outputs = []
+    for ref in template.outputs:
+        assert ref.op is Ops.PARAM, f"a value of a body lies in {ref.op.name}"
+        moved[ref.arg.slot] = len(outputs)
+        outputs.append(UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=len(outputs))))
+    for slot in range(count):
+        moved[slot] = len(outputs) + slot
+    others = sorted([p.arg.slot for p in template.made if p.arg.slot not in moved])
+    for slot in others:
+        moved[slot] = len(moved)
+    memo: dict[UOp, UOp] = {}
+
+    def renamed(ref: UOp) -> UOp:
+        found = memo.get(ref)
+        if found is None:
+            if ref.op is Ops.PARAM:
+                found = UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=moved[ref.arg.slot]))
+            else:
+                found = UOp(ref.op, ref.dtype, (renamed(ref.src[0]),), ref.arg)
+            memo[ref] = found
+        return found
+
+    calls = []
+    for call in template.linear.src:
+        work = call.src[0]
+        if work.op is Ops.COPY:
+            work = UOp(Ops.COPY, work.dtype, (renamed(work.src[0]), work.src[1]))
+        arguments = [renamed(r) for r in call.src[1:]]
+        calls.append(UOp(Ops.CALL, dtypes.void, (work, *arguments), call.arg))
+    made = Body(UOp(Ops.LINEAR, dtypes.void, tuple(calls)), tuple(outputs))
+    if options.use_cache:
+        body_cache.put(key, made)
+    return made
+
+
+def _own_storage(u: UOp) -> bool:
+    return u.op is Ops.CONTIGUOUS
+
+
 def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template:
     """Schedules parameterised graph `sink` from nothing.
 
@@ -94,14 +165,17 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
     """
     if options.spec >= 1:
         verify(sink, TENSOR_GRAPH, "parameterise")
+        _verify_bodies(sink)
+    sink = expand_functions(sink, lambda body, given: build_body(body, given, options))
     parts: list[tuple[int, int | None]] = [(i, None) for i in range(inputs)]
     joined: list[int | Joined] = list(range(len(sink.src)))
     if on_several_devices(sink):
-        sink, parts, joined = resolve_devices(sink, options.multi)
+        sink, parts, joined = resolve_devices(sink, inputs, options.multi)
         inputs = len(parts)
         if options.spec >= 2:
             verify(sink, TENSOR_GRAPH, "multi")
     graph = cut_kernels(sink)
+    ScheduleCounts.kernels += len(graph.kernels)
     unplanned = linear = order_kernels(graph)
     if options.spec >= 2:
         for kernel in dict.fromkeys([c.src[0] for c in linear.src if c.src[0].op is Ops.SINK]):
@@ -130,6 +204,18 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
     return Template(
         linear, graph.outputs, inputs, tuple(made), unplanned, tuple(parts), tuple(joined)
     )
+
+
+def _verify_bodies(sink: UOp) -> None:
+    """Checks the body of every FUNCTION at or below `sink`, each once."""
+    seen: set[UOp] = set()
+    stack = [sink]
+    while stack:
+        for f in toposort(stack.pop(), has_function):
+            if f.op is Ops.FUNCTION and f.src[0] not in seen:
+                seen.add(f.src[0])
+                verify(f.src[0], TENSOR_GRAPH, "function" if f.arg.name is None else f.arg.name)
+                stack.append(f.src[0])
 
 
 def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:

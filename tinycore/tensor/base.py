@@ -17,6 +17,7 @@ from tinycore.dtype import DType, dtypes, least_upper_dtype, to_dtype
 from tinycore.engine.live import _forget, _live
 from tinycore.errors import ArgumentTypeError, DeviceError, DTypeError, ShapeError
 from tinycore.tensor.arrays import uop_of_data, wrapped
+from tinycore.tensor.stored import read_to, stores_only
 from tinycore.tensor.views import ViewStep, is_whole_buffer, is_writable
 from tinycore.uop.args import ReduceArg
 from tinycore.uop.mixin import Operators
@@ -28,7 +29,13 @@ _BOOL = dtypes.bool
 _COMPARE = GroupOp.Comparison
 _SHIFTS = frozenset({Ops.SHL, Ops.SHR})
 _BITWISE = frozenset({Ops.AND, Ops.OR, Ops.XOR})
-_NEEDS_CARE = frozenset({Ops.FDIV, Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.POW}) | _BITWISE
+_DIVISIONS = frozenset({Ops.IDIV, Ops.MOD, Ops.FLOORDIV, Ops.FLOORMOD})
+_NEEDS_CARE = (
+    frozenset({Ops.FDIV, Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.POW})
+    | _DIVISIONS
+    | _BITWISE
+    | _SHIFTS
+)
 _ON_BOOL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _CONST, _WHERE, _CAST = Ops.CONST, Ops.WHERE, Ops.CAST
 _new, _ref = object.__new__, weakref.ref
@@ -392,6 +399,8 @@ def copied_to(u: UOp, device: str | tuple[str, ...]) -> UOp:
     """
     if u.device == device:
         return u
+    if stores_only(u.device):
+        return read_to(u, device)
     chain = []
     node = u
     while node.op in _KEEPS_MEMORY and len(node.src) == 1:
@@ -473,7 +482,7 @@ def _promoted(op: Ops, a: UOp, b: UOp) -> tuple[Ops, UOp, UOp]:
                     "[sub] bools cannot be subtracted; use ^ or logical_not, or cast to an integer"
                 )
             op = _ON_BOOL.get(op, op)
-            if op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD):
+            if op in _DIVISIONS:
                 join = dtypes.default_int
     elif op in _BITWISE:
         raise _no_bits(op, join)
@@ -481,4 +490,5 @@ def _promoted(op: Ops, a: UOp, b: UOp) -> tuple[Ops, UOp, UOp]:
 
 
 def _no_bits(op: Ops, dtype: DType) -> DTypeError:
-    return DTypeError(f"[{op.name.lower()}] wants integers or bools, got {dtype}")
+    kinds = "integers" if op in _SHIFTS else "integers or bools"
+    return DTypeError(f"[{op.name.lower()}] wants {kinds}, got {dtype}")

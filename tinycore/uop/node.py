@@ -472,7 +472,6 @@ class UOp(Queries, SeveralDevices, Operators):
         """
         return UOp(Ops.BARRIER, _VOID, (self, *src))
 
-    @staticmethod
     def group(*srcs: UOp | None) -> UOp:
         """Several effects as one.
 
@@ -483,13 +482,13 @@ class UOp(Queries, SeveralDevices, Operators):
         kept = tuple([s for s in srcs if s is not None])
         return kept[0] if len(kept) == 1 else UOp(Ops.GROUP, _VOID, kept)
 
-    @staticmethod
     def sink(*srcs: UOp | None, arg: KernelInfo | None = None, **kwargs: Any) -> UOp:
         """The roots of a graph; of a kernel's, `arg` is its KernelInfo.
 
         >>> b, r = UOp.placeholder((8,), dtypes.float, 0), UOp.range(8, 0)
-        >>> b[r].store(1).end(r).sink(arg=KernelInfo(name="ones")).arg.name
-        'ones'
+        >>> kernel = b[r].store(1).end(r).sink(arg=KernelInfo(name="ones"))
+        >>> len(kernel.src), kernel.arg.name
+        (1, 'ones')
         """
         src = tuple([s for s in srcs if s is not None])
         return UOp(Ops.SINK, _VOID, src, arg, _tag(kwargs))
@@ -563,7 +562,6 @@ class UOp(Queries, SeveralDevices, Operators):
             )
         return UOp(Ops.TUPLE, _VOID, (self,))
 
-    @staticmethod
     def maketuple(*srcs: UOp) -> UOp:
         """Several values as one node: the body of a FUNCTION.
 

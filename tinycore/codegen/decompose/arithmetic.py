@@ -150,6 +150,7 @@ def to_odd(total: UOp, error: UOp) -> UOp:
     # an error of inf or nan comes with a total that is infinite or nan: it stays
     is_inexact = bitor(less(error, no_error), less(no_error, error))
     grows = less(error, no_error).alu(Ops.CMPEQ, less(total, nothing))
+    grows = bitor(grows, total.alu(Ops.CMPEQ, nothing))  # a zero, of either sign, has one way to go
     moved = where(grows, add(code, one), sub(code, one))
     is_finite = sub(total, total).alu(Ops.CMPEQ, nothing)
     moves = bitand(bitand(is_even, is_inexact), is_finite)

@@ -37,11 +37,12 @@ class Activation(Special):
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * self + beta, moved into [0, 1]."""
-        return (self * alpha + beta).clip(0, 1)
+        return self._narrow((self._wide() * alpha + beta).clip(0, 1))
 
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6."""
-        return self * (self + 3).relu6() * (1 / 6)
+        x = self._wide()
+        return self._narrow(x * (x + 3).relu6() * (1 / 6))
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
         """self moved into [min_val, max_val]."""
@@ -75,7 +76,8 @@ class Activation(Special):
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """self where positive, else neg_slope * self."""
-        return (self > 0).where(self, neg_slope * self)
+        x = self._wide()
+        return self._narrow((x > 0).where(x, neg_slope * x))
 
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""
@@ -109,7 +111,7 @@ class Activation(Special):
         self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Self:
         """Where |self - other| <= atol + rtol * |other|."""
-        y = self.ufix(other)
-        near = (self - y).abs() <= atol + rtol * y.abs()
-        out = self.eq(y) | (near & self.isfinite() & y.isfinite())
-        return out | (self.isnan() & y.isnan()) if equal_nan else out
+        x, y = self._float(), self.ufix(other)._float()
+        near = (x - y).abs() <= atol + rtol * y.abs()
+        out = x.eq(y) | (near & x.isfinite() & y.isfinite())
+        return out | (x.isnan() & y.isnan()) if equal_nan else out

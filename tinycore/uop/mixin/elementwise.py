@@ -32,6 +32,9 @@ class Elementwise:
     def cast(self, dtype: DType) -> Self:
         raise NotImplementedError
 
+    def bitcast(self, dtype: DType) -> Self:
+        raise NotImplementedError
+
     def ufix(self, x: Any) -> Self:
         raise NotImplementedError
 
@@ -259,7 +262,14 @@ class Elementwise:
             if k + 1 < bits:
                 square = square * square
         assert out is not None
-        return (exponent < 0).where(0, out) if signed else out
+        if not signed:
+            return out
+        # 1 and -1 are their own inverses: for them the bits below the sign give the right answer
+        fraction = exponent < 0
+        if self.dtype.kind != "b":
+            fraction = fraction & self.ne(1)
+            fraction = fraction & self.ne(-1) if self.dtype.kind == "i" else fraction
+        return fraction.where(0, out)
 
     # --- comparison, logic, bits
 
@@ -512,7 +522,8 @@ class Elementwise:
         join = least_upper_float(least_upper_dtype(self.dtype, y.dtype))
         x, y = self.cast(join), y.cast(join)
         size = x.abs()
-        minus = (y < 0) | (y.eq(0) & (y.reciprocal() < 0))
+        code = y.bitcast(_UNSIGNED[join.itemsize])
+        minus = (code >> (join.bitsize - 1)).ne(0)
         return minus.where(-size, size)
 
     def lerp(self, end: Self, weight: Any) -> Self:
@@ -523,7 +534,8 @@ class Elementwise:
             change = (end.cast(dtypes.int16) - self.cast(dtypes.int16)) * share + 64
             moved = self.cast(dtypes.int16) + (change >> 7)
             return moved.cast(dtypes.uint8)
-        return self.add((end - self).mul(weight))
+        x = self._float()
+        return x.add((end - x).mul(weight))
 
     def logaddexp(self, other: Any) -> Self:
         """log(exp(self) + exp(other)), without overflow."""
@@ -554,4 +566,5 @@ class Elementwise:
 
 
 _NUMBERS = (int, float)
+_UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 _MAX_FACTORS = 8  # beyond, a product of floats is less exact than the power function
