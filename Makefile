@@ -17,7 +17,7 @@ PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---- environments ---------------------------------------------------------------------------------------------------
 # One stamp for each group of tools, remade when a pyproject.toml changes.
@@ -41,6 +41,11 @@ $(VENV)/.group-%: $(VENV)/.base
 demo: $(VENV)/.group-demo ## train a small convnet on real images, on the device that DEV names
 	folder=$$($(BIN)/python examples/fetch_data.py data)
 	$(BIN)/python examples/mnist.py $$folder
+
+.PHONY: shakespeare
+shakespeare: $(VENV)/.base ## train a small transformer to write Shakespeare
+	text=$$($(BIN)/python examples/fetch_shakespeare.py data)
+	$(BIN)/python examples/shakespeare.py $$text
 
 PYTEST = $(BIN)/python -m pytest -q -n $(JOBS)
 

@@ -134,7 +134,10 @@ def select_renderer(target: Target) -> Renderer:
             failures.append(error)
     _raise_failures(f"no renderer for {device.name} is available", failures)
     if "storage" in device.capabilities:
-        raise UnknownRendererError(f"{prefix}{device.name} stores data only, it runs no kernels")
+        raise UnknownRendererError(
+            f"{prefix}{device.name} stores data only, it runs no kernels; to compute with a tensor "
+            "on it, move it to another device with to()"
+        )
     raise UnknownRendererError(
         f"{prefix}no installed package provides a renderer for {device.name} "
         f"(it tries {', '.join(device.renderers) or 'none'})"

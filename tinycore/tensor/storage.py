@@ -23,15 +23,15 @@ from tinycore.tensor.base import (
     with_device,
 )
 from tinycore.tensor.creation import Creation
+from tinycore.tensor.stored import on_disk, stores_only, write_to_disk
 from tinycore.tensor.views import is_whole_buffer, replayed, written
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.shape import shape_of
+from tinycore.uop.view_offset import byte_offset
 
 if TYPE_CHECKING:
     import numpy as np
-
-_STORES_ONLY = ("DISK", "NPY")
 
 
 class Storage(Creation):
@@ -83,9 +83,11 @@ class Storage(Creation):
             x = x.to(x.device[0])
         if not is_whole_buffer(x.uop):
             # a device that only stores has no kernels, but parts of its memory can be copied out
-            if str(x.device).partition(":")[0] in _STORES_ONLY:
+            if stores_only(x.device) and byte_offset(x.uop) is not None:
                 x = self._wrap(x.uop.copy_to_device("NPY"), False)
             else:
+                if stores_only(x.device):
+                    x = x.to(None)
                 x = x.contiguous()
         x.realize()
         return x.uop.base.buffer
@@ -216,7 +218,8 @@ class Storage(Creation):
         """This tensor, with the values of `x` written into its memory.
 
         A view (made by indexing, shrink, reshape, permute, flip) writes into the tensor it was made
-        from. Expressions that read this tensor before keep the old values.
+        from. Expressions that read this tensor before keep the old values. A tensor on DISK is
+        written at once, with a value of any device: a range of the file, or all of it.
 
         Raises: ShapeError, DTypeError, DeviceError where `x` does not fit.
         """
@@ -234,7 +237,7 @@ class Storage(Creation):
                 raise DTypeError(
                     f"[{op}] the target holds {self.dtype}, got {u.dtype}; cast the value first"
                 )
-            if u.device != self.device and u.device is not None:
+            if u.device != self.device and u.device is not None and not on_disk(self.device):
                 if u.base.op is not Ops.CONST:
                     raise DeviceError(
                         f"[{op}] the target is on {self.device}, the value on {u.device}; "
@@ -257,6 +260,9 @@ class Storage(Creation):
 
     def _write(self, value: UOp) -> None:
         """Puts `value` in the place of this tensor's elements, in the tensor this is a view of."""
+        if on_disk(self.device):
+            write_to_disk(self, value)
+            return
         origin = self._origin
         root = None if origin is None else origin[0]()
         if root is None or origin is None:

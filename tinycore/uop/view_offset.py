@@ -21,6 +21,18 @@ def contiguous_view_offset(u: UOp) -> int | None:
     >>> contiguous_view_offset(rows.shrink(((1, 3), (0, 5)))) is None
     True
     """
+    offset, size = byte_offset(u), u.dtype.itemsize
+    return None if offset is None or offset % size else offset // size
+
+
+def byte_offset(u: UOp) -> int | None:
+    """As contiguous_view_offset, in bytes: after a bitcast it may be no whole number of elements.
+
+    >>> from tinycore.dtype import dtypes
+    >>> data = UOp.new_buffer("CPU", 24, dtypes.uint8)
+    >>> byte_offset(data.shrink(((3, 19),)).bitcast(dtypes.float32).shrink(((1, 3),)))
+    7
+    """
     chain: list[UOp] = []
     while u.op not in _STORAGE:
         if u.op not in GroupOp.Movement and u.op not in (Ops.DETACH, Ops.BITCAST, Ops.BUFFER_VIEW):
@@ -36,8 +48,7 @@ def contiguous_view_offset(u: UOp) -> int | None:
         if step is None:
             return None
         offset += step
-    size = (chain[0] if chain else u).dtype.itemsize
-    return offset // size if offset % size == 0 else None
+    return offset
 
 
 def _offset_of(view: UOp, before: tuple[object, ...]) -> int | None:
