@@ -46,11 +46,11 @@ Build = Callable[[UOp, tuple[Given, ...]], Body]
 
 
 class Slots:
-    """Numbers for PARAMs that a graph does not have yet."""
+    """Numbers for PARAMs that a graph does not have yet, those below `inputs` being taken."""
 
-    def __init__(self, graph: UOp) -> None:
+    def __init__(self, graph: UOp, inputs: int) -> None:
         params = [u.arg.slot for u in toposort(graph) if u.op is Ops.PARAM]
-        self.next = 1 + max(params, default=-1)
+        self.next = max(inputs, 1 + max(params, default=-1))
 
     def new(self, dtype: Any, size: int, device: Any) -> UOp:
         """A PARAM of a slot of its own: storage that is made for the run."""
@@ -59,11 +59,11 @@ class Slots:
         return out
 
 
-def expand_functions(sink: UOp, build: Build) -> UOp:
+def expand_functions(sink: UOp, inputs: int, build: Build) -> UOp:
     """`sink` without FUNCTIONs. `build(TUPLE, arguments)` schedules a body."""
     if not sink.mask & _FUNCTION_BIT:
         return sink
-    slots = Slots(sink)
+    slots = Slots(sink, inputs)
     while True:
         before = sink
         sink = _write_out(sink, slots)

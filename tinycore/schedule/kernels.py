@@ -112,9 +112,10 @@ class KernelGraph(NamedTuple):
     versions: dict[int, UOp]  # tag on a kernel argument -> the AFTER it was read through
 
 
-def cut_kernels(sink: UOp) -> KernelGraph:
-    """The kernels that compute the sources of `sink`.  Raises: ScheduleError."""
-    return _Cutter(sink).run()
+def cut_kernels(sink: UOp, inputs: int = 0) -> KernelGraph:
+    """The kernels that compute the sources of `sink`, where slots below `inputs` are taken, also
+    those that `sink` does not read.  Raises: ScheduleError."""
+    return _Cutter(sink, inputs).run()
 
 
 def _empty(shape: tuple[Any, ...]) -> bool:
@@ -122,7 +123,7 @@ def _empty(shape: tuple[Any, ...]) -> bool:
 
 
 class _Cutter:
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, inputs: int) -> None:
         self.sink = sink
         self.order = list(toposort(sink))
         self.cost, cuts = costs(self.order)
@@ -140,7 +141,7 @@ class _Cutter:
             if u.op is Ops.PARAM:
                 self.params[u.arg.slot] = u
                 self.slots[u] = u.arg.slot
-        self.next_slot = 1 + max(self.params, default=-1)
+        self.next_slot = max(inputs, 1 + max(self.params, default=-1))
         self.light = LightIndex(self)
         self.values: dict[tuple[UOp, Use | None], UOp] = {}
         self.versions: dict[UOp, int] = {}

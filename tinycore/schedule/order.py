@@ -29,13 +29,13 @@ def copy_call(dst: UOp, src: UOp, device: str) -> UOp:
     return UOp(Ops.CALL, _VOID, (body, dst, src), CallInfo())
 
 
-def flattened(linear: UOp, refs: Sequence[UOp], params: dict[int, UOp]) -> list[UOp]:
+def flattened(linear: UOp, refs: Sequence[UOp], next_slot: int) -> tuple[list[UOp], int]:
     """The CALLs of `linear`, a schedule over PARAMs, with `refs` for those of the first slots.
 
-    The other PARAMs of `linear` live only in it: each becomes one of a new slot, added to `params`.
+    The other PARAMs of `linear` live only in it: they get slots from `next_slot` on. Also returns
+    the next slot that is free then.
     """
     given = len(refs)
-    next_slot = 1 + max(params, default=-1)
     memo: dict[UOp, UOp] = {}
 
     def moved(ref: UOp) -> UOp:
@@ -48,7 +48,6 @@ def flattened(linear: UOp, refs: Sequence[UOp], params: dict[int, UOp]) -> list[
                 found = refs[ref.arg.slot]
             else:
                 found = UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=next_slot))
-                params[next_slot] = found
                 next_slot += 1
         else:
             base, (size, offset) = moved(ref.src[0]), ref.arg
@@ -64,11 +63,11 @@ def flattened(linear: UOp, refs: Sequence[UOp], params: dict[int, UOp]) -> list[
         if body.op is Ops.COPY:
             body = UOp(Ops.COPY, body.dtype, (moved(body.src[0]), body.src[1]))
         out.append(UOp(Ops.CALL, _VOID, (body, *[moved(r) for r in call.src[1:]]), call.arg))
-    return out
+    return out, next_slot
 
 
-def order_kernels(graph: KernelGraph) -> UOp:
-    """The LINEAR of `graph`."""
+def order_kernels(graph: KernelGraph, inputs: int = 0) -> UOp:
+    """The LINEAR of `graph`, where slots below `inputs` are taken."""
     kernels = [k for k in graph.kernels if k.ast is not None or k.args]
     position = {k.number: n for n, k in enumerate(reversed(graph.kernels))}
     producer = {k.write: k for k in kernels if k.makes is None}
@@ -184,9 +183,8 @@ def order_kernels(graph: KernelGraph) -> UOp:
         if k.body is not None:
             refs = [resolve(k, a) for a in k.args]
             if k.body.op is Ops.LINEAR:
-                before = len(params)
-                linear.extend(flattened(k.body, refs, params))
-                next_slot += len(params) - before
+                flat, next_slot = flattened(k.body, refs, next_slot)
+                linear.extend(flat)
             elif k.body.op is Ops.COPY:
                 linear.append(copy_call(refs[0], refs[1], k.device))
             else:

@@ -166,6 +166,10 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
     if options.spec >= 1:
         verify(sink, TENSOR_GRAPH, "parameterise")
         _verify_bodies(sink)
+<<<<<<< work
+    sink = expand_functions(sink, inputs, lambda body, given: build_body(body, given, options))
+    graph = cut_kernels(sink, inputs)
+=======
     sink = expand_functions(sink, lambda body, given: build_body(body, given, options))
     parts: list[tuple[int, int | None]] = [(i, None) for i in range(inputs)]
     joined: list[int | Joined] = list(range(len(sink.src)))
@@ -175,18 +179,17 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
         if options.spec >= 2:
             verify(sink, TENSOR_GRAPH, "multi")
     graph = cut_kernels(sink)
+>>>>>>> landed
     ScheduleCounts.kernels += len(graph.kernels)
-    unplanned = linear = order_kernels(graph)
+    unplanned = linear = order_kernels(graph, inputs)
     if options.spec >= 2:
         for kernel in dict.fromkeys([c.src[0] for c in linear.src if c.src[0].op is Ops.SINK]):
             verify(kernel, KERNEL_GRAPH, "kernels")
     held = {p for slot, p in graph.params.items() if slot < inputs}
     held.update([o.src[0] if o.op is Ops.BUFFER_VIEW else o for o in graph.outputs])
-    next_slot = 1 + max(
-        [p.arg.slot for call in linear.src for p in call.src[1:] if p.op is Ops.PARAM]
-        + list(graph.params),
-        default=-1,
-    )
+    slots = [p.arg.slot for call in linear.src for p in call.src[1:] if p.op is Ops.PARAM]
+    slots += [p.src[0].arg.slot for c in linear.src for p in c.src[1:] if p.op is Ops.BUFFER_VIEW]
+    next_slot = max(inputs, 1 + max(slots + list(graph.params), default=-1))
 
     def make_arena(device: str, nbytes: int) -> UOp:
         nonlocal next_slot
