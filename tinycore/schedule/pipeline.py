@@ -166,11 +166,7 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
     if options.spec >= 1:
         verify(sink, TENSOR_GRAPH, "parameterise")
         _verify_bodies(sink)
-<<<<<<< work
     sink = expand_functions(sink, inputs, lambda body, given: build_body(body, given, options))
-    graph = cut_kernels(sink, inputs)
-=======
-    sink = expand_functions(sink, lambda body, given: build_body(body, given, options))
     parts: list[tuple[int, int | None]] = [(i, None) for i in range(inputs)]
     joined: list[int | Joined] = list(range(len(sink.src)))
     if on_several_devices(sink):
@@ -178,8 +174,7 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
         inputs = len(parts)
         if options.spec >= 2:
             verify(sink, TENSOR_GRAPH, "multi")
-    graph = cut_kernels(sink)
->>>>>>> landed
+    graph = cut_kernels(sink, inputs)
     ScheduleCounts.kernels += len(graph.kernels)
     unplanned = linear = order_kernels(graph, inputs)
     if options.spec >= 2:
