@@ -169,11 +169,21 @@ def copy_within(item: Item) -> Copy | None:
 
 
 class Prepared:
-    """Items grouped into one batch per run of work on one driver."""
+    """Items grouped into one batch per run of work on one driver.
+
+    With `batch_size` no batch has more items; if it `grows`, each has room for twice those of the
+    one before it: a device starts early and is not asked often.
+    """
 
     __slots__ = ("counts", "items", "steps")
 
-    def __init__(self, items: Sequence[Item], values: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        values: Mapping[str, int],
+        batch_size: int = 0,
+        grows: bool = False,
+    ) -> None:
         self.items = items
         self.steps: list[tuple[Any, Any]] = []  # (driver, batch) or (None, item)
         work: list[Launch | Copy] = []
@@ -201,6 +211,9 @@ class Prepared:
                 flush()
                 driver = item.driver
             work.append(entry)
+            if len(work) == batch_size:
+                flush()
+                batch_size <<= grows
         flush()
         self.counts = (len(items), ops, mem)
 

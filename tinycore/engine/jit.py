@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-from tinycore.config import DEBUG, JIT, NO_MEMORY_PLANNER
+from tinycore.config import CAPTURING, DEBUG, JIT, JIT_BATCH_SIZE, NO_MEMORY_PLANNER
 from tinycore.device import Buffer
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.batch import Item, Prepared, make_items, run_items
@@ -30,7 +30,14 @@ from tinycore.engine.realize import (
     save_views,
     write_into,
 )
-from tinycore.engine.recording import Recording, capturing, is_memory, shown_as, strip_reshape
+from tinycore.engine.recording import (
+    Captured,
+    Recording,
+    capturing,
+    is_memory,
+    shown_as,
+    strip_reshape,
+)
 from tinycore.errors import JitError
 from tinycore.schedule.memory import base_of, plan_memory
 from tinycore.uop.effects import written_refs
@@ -249,7 +256,8 @@ class CapturedJit:
         if prepared is None:
             if len(self._prepared) >= 64:
                 self._prepared.clear()
-            prepared = self._prepared[key] = Prepared(self.items, values)
+            size = 1 if JIT.value == 2 else JIT_BATCH_SIZE.value
+            prepared = self._prepared[key] = Prepared(self.items, values, size, JIT.value != 2)
         nodes = [strip_reshape(t.uop) for t in inputs.tensors]
         nodes += [UOp.new_buffer(n.src[1].arg, n.arg, n.dtype) for n in self.output_nodes]
         buffers: list[Any] = [n.buffer for n in nodes]
@@ -338,6 +346,15 @@ class TinyJit(Generic[P, R]):
     Arguments may hold tensors, bound variables and plain values in lists, tuples and dicts. Shapes,
     dtypes, devices and plain values must not change once the step is captured. What is returned
     lies in new buffers at each call.
+
+    JIT=0 and CAPTURING=0 run the function each time; with JIT=2 a replay submits its work one by
+    one, otherwise in batches, the first of JIT_BATCH_SIZE items.
+
+    >>> @TinyJit
+    ... def step(x):
+    ...     return (x * 2).sum().realize()
+    >>> [step(Tensor([1.0, k])).item() for k in range(4)]
+    [2.0, 4.0, 6.0, 8.0]
     """
 
     def __init__(
@@ -352,18 +369,63 @@ class TinyJit(Generic[P, R]):
             functools.update_wrapper(self, fxn)
 
     def reset(self) -> None:
-        """Forgets the captured step; the next two calls run the function again."""
+        """Forgets the captured step; the next two calls run the function again.
+
+        >>> @TinyJit
+        ... def step(x):
+        ...     return (x + 1).realize()
+        >>> for k in range(2):
+        ...     _ = step(Tensor([float(k)] * 4))
+        >>> step.reset()
+        >>> step.jit_cache
+        []
+        """
         with self._lock:
             self.captured, self.cnt = None, 0
 
+    def add_linear(self, linear: UOp, var_vals: dict[str, int]) -> None:
+        """Makes `linear`, a schedule that was run by other means, part of the step being captured.
+
+        Raises: JitError where no capture is on.
+
+        >>> TinyJit(lambda x: x + 1).add_linear(Tensor([1, 2]).schedule_linear(), {})
+        Traceback (most recent call last):
+        tinycore.errors.JitError: add_linear: no step is being captured...
+        """
+        record = capturing.get()
+        if record is None or not record.on:
+            raise JitError(
+                "add_linear: no step is being captured; call it in the captured function, at its "
+                "second run"
+            )
+        record.append(Captured(linear, dict(var_vals)))
+
     @property
     def jit_cache(self) -> list[Item]:
-        """The recorded items."""
+        """The recorded items, in the order in which a replay runs them.
+
+        >>> @TinyJit
+        ... def step(x):
+        ...     return (x + 1).realize()
+        >>> for k in range(2):
+        ...     _ = step(Tensor([float(k)] * 4))
+        >>> len(step.jit_cache)
+        1
+        """
         return self.captured.items if self.captured is not None else []
 
     @property
     def input_replace(self) -> dict[tuple[int, int], int]:
-        """(item, argument) -> slot, for every argument that changes from call to call."""
+        """(item, argument) -> slot, for every argument that changes from call to call.
+
+        >>> @TinyJit
+        ... def step(x):
+        ...     return (x + 1).realize()
+        >>> for k in range(2):
+        ...     _ = step(Tensor([float(k)] * 4))
+        >>> step.input_replace  # argument 0, the result, is made anew; argument 1 is the input
+        {(0, 0): 1, (0, 1): 0}
+        """
         from tinycore.device import Slot
 
         return {
@@ -377,7 +439,7 @@ class TinyJit(Generic[P, R]):
         return self if obj is None else functools.partial(self.__call__, obj)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not JIT or capturing.get() is not None:
+        if not JIT or not CAPTURING or capturing.get() is not None:
             return self._run(args, kwargs)
         with self._lock:
             inputs = collect_inputs(args, kwargs)
