@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tinycore.device.registry import Device as Device
     from tinycore.dtype import dtypes as dtypes
     from tinycore.engine.jit import TinyJit as TinyJit
+    from tinycore.function import function as function
     from tinycore.helpers import fetch as fetch
     from tinycore.tensor import Tensor as Tensor
     from tinycore.uop.node import UOp as UOp
@@ -32,6 +33,7 @@ _WHERE = {
     "getenv": "tinycore.config",
     "Device": "tinycore.device.registry",
     "fetch": "tinycore.helpers",
+    "function": "tinycore.function",
     "nn": "",  # a submodule
 }
 

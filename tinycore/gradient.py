@@ -8,10 +8,11 @@ visited.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import GradientError
+from tinycore.function_gradient import gradient_of_call
 from tinycore.tensor.unfold_gradient import gradient_of_windows, summed, transposed_convolution
 from tinycore.tensor.views import put_back, replayed
 from tinycore.uop.args import ReduceArg
@@ -35,13 +36,31 @@ def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, 
 
     Raises: GradientError where an op on the way has no gradient rule.
     """
-    order, on_path = _paths(root, targets)
+    return compute_gradients({root: root_grad}, targets)
+
+
+def compute_gradients(roots: dict[UOp, UOp], targets: set[UOp]) -> dict[UOp, UOp]:
+    """The gradient of all `roots` together, each weighed by its value in the dict, for each of
+    `targets` that one of them depends on.
+
+    Raises: GradientError where an op on the way has no gradient rule.
+    """
+    order, on_path = _paths(roots, targets)
     uses: dict[UOp, int] = {}
     for u in order:
         for s in _sources(u):
             uses[s] = uses.get(s, 0) + 1
-    grads: dict[UOp, UOp] = {root: root_grad}
+    grads: dict[UOp, UOp] = dict(roots)
+    given: dict[UOp, dict[int, UOp]] = {}  # FUNCTION or CALL -> the gradients of its values
     for u in reversed(order):
+        if u in given:
+            wanted_arguments = [s in on_path for s in u.src[1:]]
+            shares = gradient_of_call(u, given.pop(u), wanted_arguments, compute_gradients)
+            for s, gs in zip(u.src[1:], shares, strict=True):
+                if gs is not None and s in on_path:
+                    before = grads.get(s)
+                    grads[s] = gs if before is None else UOp(_ADD, s.dtype, (before, gs))
+            continue
         g = grads.get(u)
         if g is None:
             continue
@@ -51,6 +70,15 @@ def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, 
             continue
         if u not in targets:
             del grads[u]
+        if u.op is Ops.GETTUPLE and sources[0].op is Ops.FUNCTION:
+            given.setdefault(sources[0], {})[u.arg] = g
+            continue
+        if u.op is Ops.AFTER and u.src[1].op is Ops.CALL:
+            slot = u.src[1].src[1:].index(u.src[0])
+            values = given.setdefault(u.src[1], {})
+            before = values.get(slot)
+            values[slot] = g if before is None else UOp(_ADD, g.dtype, (before, g))
+            continue
         if u.op is Ops.UNFOLD:
             chain = [u]
             while (s := chain[-1].src[0]).op is Ops.UNFOLD and uses[s] == 1 and s not in targets:
@@ -73,22 +101,26 @@ def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, 
 
 def _sources(u: UOp) -> Sequence[UOp]:
     """What the value of `u` depends on: of an AFTER also the values that were stored."""
+    if u.op is Ops.CALL or u.op is Ops.FUNCTION:
+        return u.src[1:]
     if u.op is Ops.AFTER:
+        if u.src[1].op is Ops.CALL:
+            return (u.src[1],)
         return (u.src[0], *[s.src[1] for s in u.src[1:] if s.op is Ops.STORE])
     return u.src
 
 
-def _paths(root: UOp, targets: set[UOp]) -> tuple[list[UOp], set[UOp]]:
+def _paths(roots: Iterable[UOp], targets: set[UOp]) -> tuple[list[UOp], set[UOp]]:
     """(the nodes from which a gradient reaches a target, sources first, the same as a set)."""
     wanted = 0
     for t in targets:
         wanted |= 1 << t.op
     on_path: set[UOp] = set()
     order: list[UOp] = []
-    for u in toposort(root, lambda n: bool(n.mask & wanted)):
+    for u in toposort(roots, lambda n: bool(n.mask & wanted)):
         if u in targets or (
             u.op not in _BLOCKED
-            and u.dtype.kind == "f"
+            and (u.dtype.kind == "f" or u.op is Ops.FUNCTION or u.op is Ops.CALL)
             and any([s in on_path for s in _sources(u)])
         ):
             on_path.add(u)

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 
 from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
-from tinycore.uop.ops_table import Ops
+from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
 from tinycore.uop.walk import toposort
 
 _WRITE_BITS = 1 << Ops.STORE | 1 << Ops.CALL
 _BUFFER_BIT = 1 << Ops.BUFFER
+_SAME_MEMORY = GroupOp.Movement | {Ops.AFTER, Ops.BITCAST, Ops.BUFFER_VIEW}
 
 
 def buffer_below(u: UOp) -> UOp:
@@ -41,7 +42,10 @@ def stores_below(roots: Iterable[UOp]) -> dict[UOp, set[UOp]]:
             out.setdefault(buffer_below(u.src[0]), set()).add(u)
         elif u.op is Ops.CALL:
             for ref in written_refs(u):
-                out.setdefault(buffer_below(ref), set()).add(u)
+                while ref.op in _SAME_MEMORY:
+                    ref = ref.src[0]
+                if ref.op is Ops.BUFFER:  # else it is memory that only this run has
+                    out.setdefault(ref, set()).add(u)
     return out
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tinycore.dtype import dtypes
-from tinycore.errors import ScheduleError
 from tinycore.forks import whole_at_fork
 from tinycore.uop.args import CallInfo, ParamArg
 from tinycore.uop.node import UOp
@@ -70,6 +69,11 @@ def expand_functions(sink: UOp, inputs: int, build: Build) -> UOp:
         if sink is before:
             break
     return _call_out(sink, slots, build) if sink.mask & _FUNCTION_BIT else sink
+
+
+def is_called(f: UOp) -> bool:
+    """Whether FUNCTION `f` becomes a CALL: work on several devices is cut by other stages."""
+    return f.arg.precompile and all([isinstance(device_of(s), str | None) for s in f.src[1:]])
 
 
 def has_function(u: UOp) -> bool:
@@ -174,10 +178,7 @@ def _given(argument: UOp) -> Given:
     if not argument.mask & _DATA:
         return argument
     device = device_of(argument)
-    if not isinstance(device, str):
-        raise ScheduleError(
-            f"a precompiled function runs on one device, got an argument on {device}"
-        )
+    assert isinstance(device, str), f"an argument of a called function is on {device}"
     return device
 
 

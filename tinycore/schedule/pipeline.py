@@ -119,7 +119,7 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     sink = UOp.sink(*[v if _own_storage(v) else v.contiguous() for v in body.src])
     template = build_template(sink, count, options)
     moved: dict[int, int] = {}
-    outputs = []
+    outputs: list[UOp] = []
     for ref in template.outputs:
         assert ref.op is Ops.PARAM, f"a value of a body lies in {ref.op.name}"
         moved[ref.arg.slot] = len(outputs)

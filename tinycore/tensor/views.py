@@ -14,6 +14,7 @@ from tinycore.uop.shards import keeps_parts
 
 ViewStep = tuple[Ops, Any, tuple[UOp, ...]]  # op, arg, symbolic sizes of one movement op
 
+MEMORY = "memory"  # the tag of a PARAM that stands for memory while a function is traced
 _STORED = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.AFTER})
 _WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
@@ -28,7 +29,7 @@ def is_stored(u: UOp) -> bool:
     writes pending."""
     while is_writable(u) or u.op is Ops.MULTI:
         u = u.src[0]
-    return u.op in _STORED
+    return u.op in _STORED or (u.op is Ops.PARAM and u.tag == MEMORY)
 
 
 def is_whole_buffer(u: UOp) -> bool:
