@@ -116,6 +116,8 @@ def uop_of_sequence(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> U
         raise ShapeError("[Tensor] the nested lists are ragged: rows differ in length") from None
     except OverflowError:
         raise ArgumentError("[Tensor] an integer of the list needs more than 64 bits") from None
+    if array.dtype.kind in "fO":
+        array = _exact_integers(data, array, dtype)
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             f"[Tensor] a list may hold numbers and lists of numbers, got one of "
@@ -136,6 +138,34 @@ def uop_of_sequence(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> U
     with np.errstate(all="ignore"):
         array = array.astype(target)
     return uop_of_fresh_array(array).cast(wanted)
+
+
+def _exact_integers(data: Any, array: Array, dtype: DType | None) -> Array:
+    """Integers that numpy made floats of, because no integer type holds them all: wrapped to
+    `dtype`. Where there is a float among them, or `dtype` is none of integers, `array`.
+    """
+    import numpy as np
+
+    if dtype is not None and dtype.kind not in "iu":
+        return array
+    if array.dtype.kind == "f" and array.size and isinstance(_first(data), float):
+        return array
+    found = np.array(data, dtype=object)
+    flat = found.reshape(-1).tolist()
+    if not flat or not all([isinstance(x, (int, np.integer)) for x in flat]):
+        return array
+    if dtype is None:
+        raise ArgumentError(
+            f"[Tensor] {max(flat, key=abs)} does not fit in {dtypes.default_int}; give dtype="
+        )
+    kept = [wrapped(int(x), dtype) for x in flat]
+    return np.array(kept, numpy_dtype(dtype)).reshape(found.shape)
+
+
+def _first(data: Any) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
 
 
 def _natural_dtype(array: Array) -> DType:

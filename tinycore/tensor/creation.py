@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 from tinycore.dtype import DType, dtypes, to_dtype
-from tinycore.errors import ArgumentError, ArgumentTypeError, ShapeError
+from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tinycore.tensor.arrays import unique_const, wrapped
 from tinycore.tensor.base import TensorBase, canonical_device
 from tinycore.uop.node import UOp
@@ -36,8 +36,6 @@ def dtype_from(dtype: DType | str | None, default: DType, op: str) -> DType:
     """`dtype`, which must have storage, or `default`."""
     found = default if dtype is None else to_dtype(dtype)
     if found.kind in "vw" or found.count > 1:
-        from tinycore.errors import DTypeError
-
         raise DTypeError(f"[{op}] {found} has no storage; expected a dtype of dtypes.all")
     return found
 
@@ -175,7 +173,7 @@ class Creation(TensorBase):
             raise ArgumentError(f"[linspace] steps is negative: {steps}")
         kind = dtype_from(dtype, dtypes.default_float, "linspace")
         if kind.kind == "b":
-            raise ArgumentError("[linspace] has no bool form; give a number dtype")
+            raise DTypeError("[linspace] wants integers or floats, got dtypes.bool")
         place = canonical_device(device)
         if steps < 2:
             return cls.full((steps,), start, device=place, dtype=kind, requires_grad=requires_grad)

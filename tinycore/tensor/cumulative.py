@@ -62,7 +62,10 @@ class Cumulative(Indexing):
 
     def cumprod(self, axis: int) -> Self:
         """Element k is the product of elements 0 .. k of `axis`."""
-        x = self.cast(dtypes.default_int) if self.dtype.kind == "b" else self
+        own = self.dtype
+        if own.kind == "f" and own.itemsize < 4:
+            return self.cast(dtypes.float32)._running(Ops.MUL, axis).cast(own)
+        x = self.cast(dtypes.default_int) if own.kind == "b" else self
         return x._running(Ops.MUL, axis)
 
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
@@ -85,9 +88,9 @@ class Cumulative(Indexing):
 
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log(cumsum(exp(self))), without overflow."""
-        x = self._float()
+        x = self._wide()
         if not x.shape or 0 in x.shape:
-            return x
+            return self._float()
         axis = axis_of(axis, x.ndim, "logcumsumexp")
         y = x.transpose(axis, -1)
         n = y.shape[-1]
@@ -96,7 +99,7 @@ class Cumulative(Indexing):
         # every partial sum relative to its own maximum
         row, column = self._iota(n).unsqueeze(1), self._iota(n).unsqueeze(0)
         parts = (column <= row).where((y.unsqueeze(-2) - top.unsqueeze(-1)), float("-inf")).exp()
-        return (parts.sum(-1).log() + top).transpose(axis, -1)
+        return self._narrow((parts.sum(-1).log() + top).transpose(axis, -1))
 
     def argmax(self, axis: Any = None, keepdim: bool = False) -> Self:
         """The position of the greatest value along `axis`, the first of several."""

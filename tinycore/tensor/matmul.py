@@ -92,6 +92,10 @@ class Matmul(Cumulative):
                 if known == 1:
                     sizes[letter] = size
         order = output + [c for c in sorted(sizes) if c not in output]
+        join = least_upper_dtype(*[x.dtype for x in xs])
+        kind = join if dtype is None else to_dtype(dtype)
+        inner = dtypes.float32 if dtype is None and kind.kind == "f" and kind.itemsize < 4 else kind
+        xs = [x.cast(inner) for x in xs]
         product: Self | None = None
         for letters, x in zip(inputs, xs, strict=True):
             for letter in sorted({c for c in letters if letters.count(c) > 1}):
@@ -110,10 +114,8 @@ class Matmul(Cumulative):
         product = product._broadcast_to(tuple([sizes[c] for c in order]))
         axes = tuple(range(len(output), len(order)))
         if not axes:
-            return product._own() if dtype is None else product.cast(dtype)
-        join = product.dtype
-        out = product.sum(axes, dtype=None if dtype is None else to_dtype(dtype))
-        return out if dtype is not None else out.cast(join)
+            return product._own().cast(kind)
+        return product.sum(axes, dtype=inner if inner.kind == "f" else None).cast(kind)
 
 
 def _parse_einsum(formula: str, ndims: Sequence[int]) -> tuple[list[list[str]], list[str]]:

@@ -313,6 +313,9 @@ class Elementwise:
 
     def threefry(self, seed: Self) -> Self:
         """64 random bits for each uint64 counter here under the uint64 key `seed`."""
+        for x in (self, seed):
+            if x.dtype.scalar() is not dtypes.uint64:
+                raise DTypeError(f"[threefry] wants uint64 counters and keys, got {x.dtype}")
         return self._binop(Ops.THREEFRY, seed, False)
 
     def maximum(self, x: Any) -> Self:
