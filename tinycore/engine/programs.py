@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tinycore import cache
 from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
-from tinycore.config import CCACHE, DEBUG, log
+from tinycore.codegen.check_bounds import check_bounds
+from tinycore.config import CCACHE, CHECK_OOB, DEBUG, log
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.code_key import code_key
 from tinycore.engine.outcome import Outcome, Workers
@@ -107,6 +109,7 @@ class ProgramCache:
 
 
 program_cache = ProgramCache()
+_proven: weakref.WeakSet[UOp] = weakref.WeakSet()  # kernels that CHECK_OOB has looked at
 _compilers = Workers(2)  # compilers release the interpreter's lock while they work
 
 
@@ -131,11 +134,12 @@ def compile_all(
 ) -> list[Compiled]:
     """The programs of `kernels`, each compiled once: code generation here, compilers beside it.
 
-    Raises: CompileError of the first kernel that fails; the others are kept.
+    Raises: CompileError of the first kernel that fails; the others are kept. With CHECK_OOB also
+    IndexingError for a kernel that is not proven to stay inside of its buffers.
     """
     options = options or options_from_config()
     name = renderer_key(renderer)
-    use_disk = bool(CCACHE)
+    use_disk, check = bool(CCACHE), bool(CHECK_OOB)
     outcomes: list[Outcome[Compiled]] = []
     claimed: dict[Key, Outcome[Compiled]] = {}
     jobs: list[_Job] = []
@@ -146,6 +150,9 @@ def compile_all(
                 key = Key(kernel, name, options)
                 outcome, mine = program_cache.claim(key, claimed)
                 outcomes.append(outcome)
+                if check and kernel not in _proven:
+                    check_bounds(kernel)
+                    _proven.add(kernel)
                 if not mine:
                     CompileCounts.memory += 1
                     continue

@@ -73,6 +73,38 @@ def simplify_given(cond: UOp, expr: UOp, table: RuleTable) -> UOp:
     return best
 
 
+def bounds_given(cond: UOp, expr: UOp, table: RuleTable) -> tuple[int, int]:
+    """Bounds of weak integer `expr` where `cond` holds; (1, 0) where it is seen never to hold.
+
+    What counts in `cond` is what counts for `simplify_given`.
+    """
+    cond = graph_rewrite(cond, table)
+    if cond.op is CONST and not cond.arg:
+        return 1, 0
+    expr = simplify_given(cond, expr, table)
+    limits = _limits(cond)
+    terms, constant = terms_of(expr)
+    known = _narrowed_bases(limits)
+    lo, hi = _bounds_in(terms, constant, known)
+    for total, (least, most) in limits.items():
+        inner, inner_constant = terms_of(total)
+        base = next(iter(inner), None)
+        if base is None or base not in terms or terms[base] % inner[base]:
+            continue
+        times = terms[base] // inner[base]
+        rest = dict(terms)
+        for b, f in inner.items():
+            left = rest.get(b, 0) - times * f
+            if left:
+                rest[b] = left
+            else:
+                rest.pop(b, None)
+        ends = sorted((times * (least - inner_constant), times * (most - inner_constant)))
+        rlo, rhi = _bounds_in(rest, constant, known)
+        lo, hi = max(lo, ends[0] + rlo), min(hi, ends[1] + rhi)
+    return lo, hi
+
+
 def _through(expr: UOp, stand_ins: dict[UOp, UOp], table: RuleTable) -> UOp:
     """`expr` simplified with the stand-ins in place, and then without them."""
     back = {v: k for k, v in stand_ins.items() if v.op is _DEFINE_VAR}
