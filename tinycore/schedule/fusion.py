@@ -33,6 +33,9 @@ _COSTLY_OPS = frozenset(
 )
 _ELEMENTWISE = GroupOp.Elementwise
 _WRITE = 1.5  # a write also reads the line it falls into
+_CACHED = 0.25  # reading again what was read for the same row
+_SCALAR = 16  # what one operation weighs that has no vector to be part of
+_ASIDE = 0.25  # the part of a kernel's work that may go into what its rows share
 _MARGIN = 1.15  # a kernel more must pay for its launch
 _SPREAD = (
     2  # cheap work on operands so much smaller than itself: they stay in the cache, it would not
@@ -49,6 +52,7 @@ class Cost(NamedTuple):
     loads: int
     ops: int
     stored: int
+    terms: int = 0  # of the longest reduction that it may end with
 
 
 _FREE = Cost(0.0, 0, 0, 0)
@@ -77,16 +81,19 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
             out[u] = _FREE
         elif op in _ELEMENTWISE:
             work, loads, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 0
+            terms = 0
             ops = _WRITTEN_OUT.get(op, 1)
             for s in u.src:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
                 stored += c.stored
+                if c.terms > terms:
+                    terms = c.terms
             if ops > MAX_KERNEL_OPS and op is not Ops.BITCAST:  # which may be no more than a view
                 cuts.add(u)
                 out[u] = _leaf(u)
             else:
-                out[u] = Cost(work, loads, ops, stored)
+                out[u] = Cost(work, loads, ops, stored, terms)
         elif op is Ops.EXPAND:
             out[u] = _read_often(u, out[u.src[0]])
         elif op in GroupOp.Movement or op is Ops.DETACH or op is Ops.CONTIGUOUS_BACKWARD:
@@ -99,9 +106,23 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 sum([c.ops for c in parts]) + 1,
                 sum([c.stored for c in parts]),
             )
+        elif op is Ops.REDUCE_AXIS:
+            out[u] = _leaf(u)._replace(terms=_terms(u))
         else:
             out[u] = _leaf(u)
     return out, cuts
+
+
+def _terms(u: UOp) -> int:
+    """How many elements each element of REDUCE_AXIS `u` folds."""
+    shape = shape_of(u.src[0])
+    assert shape is not None
+    out = 1
+    for a in u.arg.axes:
+        if not isinstance(shape[a], int):
+            return 1
+        out *= shape[a]
+    return out
 
 
 def _read_often(u: UOp, cost: Cost) -> Cost:
@@ -122,8 +143,12 @@ def _read_often(u: UOp, cost: Cost) -> Cost:
     return Cost(once / times, 1, cost.ops, below)
 
 
-def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
-    """Whether elementwise `u`, used in `scopes`, gets a buffer instead of being computed there."""
+def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost, in_rows: bool = False) -> bool:
+    """Whether elementwise `u`, used in `scopes`, gets a buffer instead of being computed there.
+
+    `in_rows` says that all of them are in one kernel that goes along rows: what it reads again is
+    in the cache.
+    """
     shape = shape_of(u)
     assert shape is not None
     numel: Any = numel_of(shape)
@@ -136,9 +161,54 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost) -> bool:
         times += s.iterations / numel if isinstance(s.iterations, int) else 1.0
     if times <= 1.0:
         return False
-    again = times * (cost.work + cost.loads)
-    once = (cost.work + cost.loads) + _WRITE + times
+    loads = cost.loads * (_CACHED if in_rows else 1.0)
+    again = times * (cost.work + loads)
+    once = (cost.work + loads) + _WRITE + times
     return again > once * _MARGIN
+
+
+def is_aside(scopes: list[Scope], cost: Cost, root: Cost, numel: Any) -> bool:
+    """Whether computing a value in `scopes` is little beside the reduction of their kernel, of
+    `numel` results."""
+    turns: Any = 0
+    for s in scopes:
+        if not isinstance(s.iterations, int):
+            return False
+        turns += s.iterations
+    if not isinstance(numel, int):
+        return False
+    return turns * (cost.work + cost.loads) <= _ASIDE * numel * root.terms
+
+
+def hoists(outer: int, inner: int, cost: Cost) -> bool:
+    """Whether a value is computed for every one of `outer` turns of the outer loops, one by one,
+    without weighing on the `inner` turns that follow each of them."""
+    return inner > 1 and _SCALAR * (cost.work + cost.loads) * outer <= _ASIDE * outer * inner
+
+
+_FEW_ROWS = 16  # fewer would leave threads without work
+_SHORT = 1 << 16  # elements that are reduced faster than another thread wakes up
+
+
+def loop_count(ranges: Iterable[UOp]) -> int | None:
+    """How often the body of nested loops runs, None where that is known at launch only."""
+    out = 1
+    for r in ranges:
+        if r.src[0].op is not Ops.CONST:
+            return None
+        out *= r.src[0].arg
+    return out
+
+
+def reduces_once(u: UOp, rows: Iterable[UOp], cost: Cost) -> bool:
+    """Whether reduction `u`, done once for every value of the loops `rows`, does no work twice and
+    reads what it reduces about once, as a row is and the operands of a product are not."""
+    numel: Any = numel_of(shape_of(u) or ())
+    source: Any = numel_of(shape_of(u.src[0]) or ())
+    times = loop_count(rows)
+    if times is None or times != numel or not isinstance(source, int):
+        return False
+    return source <= _SPREAD * cost.stored and (times >= _FEW_ROWS or source <= _SHORT)
 
 
 def realize_reduce(u: UOp, scopes: list[Scope], padded: bool, reader_reduces: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from tinycore.dtype import dtypes
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.walk import toposort
 from tinycore.uop.shape import filled_arg, shape_of
 
 Index = tuple[UOp, ...]
@@ -154,6 +155,15 @@ def below(i: UOp, high: Any) -> UOp | None:
             return None
         return UOp(Ops.CMPLT, _BOOL, (i, const(high)))
     return UOp(Ops.CMPLT, _BOOL, (i, high))
+
+
+def ranges_of(index: Index) -> list[UOp]:
+    """The RANGEs that `index` depends on."""
+    bit = 1 << Ops.RANGE
+    return [
+        r for r in toposort([i for i in index if i.mask & bit], lambda n: bool(n.mask & bit))
+        if r.op is Ops.RANGE
+    ]
 
 
 def within(idx: Sequence[UOp], shape: Sequence[Any]) -> UOp | None:

@@ -21,12 +21,22 @@ from typing import Any, NamedTuple
 
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import ScheduleError
-from tinycore.schedule.fusion import Scope, costs, realize_elementwise, realize_reduce
+from tinycore.schedule.fusion import (
+    Scope,
+    costs,
+    hoists,
+    is_aside,
+    loop_count,
+    realize_elementwise,
+    realize_reduce,
+    reduces_once,
+)
 from tinycore.schedule.indexing import (
     ZERO,
     Index,
     both,
     flatten,
+    ranges_of,
     source_index,
     within,
 )
@@ -77,6 +87,8 @@ class Kernel:
     ranges: tuple[UOp, ...] = ()
     axes: int = 0
     reduces: int = 0
+    rows: frozenset[UOp] | None = None  # the loops that the reductions along rows stand in
+    outer: frozenset[UOp] | None = None  # the loops in which something is computed aside
     ast: UOp | None = None
     args: list[UOp] = field(default_factory=list)  # PARAM or BUFFER_VIEW per kernel argument
     reads: set[tuple[int, UOp | None]] = field(default_factory=set)
@@ -297,6 +309,8 @@ class _Cutter:
             padded = any([use.valid is not None for use in uses])
             first = next(iter(uses))
             reader = self.kernels[first.kernel]
+            if len(uses) == 1 and not padded and self.is_along_rows(u, first):
+                return False
             return realize_reduce(u, list(uses.values()), padded, reader.reduces)
         if op in _ELEMENTWISE:
             if _changes_size(u):
@@ -307,8 +321,52 @@ class _Cutter:
                             f"bitcast of {u.src[0].dtype} to {u.dtype} has no storage"
                         )
                 return False
+            kernels = {use.kernel for use in uses}
+            if len(kernels) == 1:
+                k = self.kernels[kernels.pop()]
+                if all([self.is_hoisted(u, use, k) for use in uses]):
+                    return False
+                if is_aside(
+                    list(uses.values()), self.cost[u], self.cost[k.node], numel_of(k.shape)
+                ):
+                    return False
+                return realize_elementwise(
+                    u, list(uses.values()), self.cost[u], k.rows is not None
+                )
             return realize_elementwise(u, list(uses.values()), self.cost[u])
         return False
+
+    def is_hoisted(self, u: UOp, use: Use, k: Kernel) -> bool:
+        """Whether `u` is computed outside of the inner loops of `k`, once for each row."""
+        needed = frozenset(ranges_of(use.at))
+        if not needed or not needed < set(k.ranges) or k.ranges[-1] in needed:
+            return False
+        if k.outer is not None and k.outer != needed:
+            return False
+        outer, total = loop_count(needed), loop_count(k.ranges)
+        if outer is None or total is None or not hoists(outer, total // outer, self.cost[u]):
+            return False
+        k.outer = needed
+        return True
+
+    def is_along_rows(self, u: UOp, use: Use) -> bool:
+        """Whether reduction `u` can run inside of the kernel that reads it, once for each row.
+
+        A row is what the kernel does for one value of its outer loops; what it reduces it may then
+        read again while it is in the cache. All reductions of such a kernel go along its rows.
+        """
+        k = self.kernels[use.kernel]
+        rows = frozenset(ranges_of(use.at))
+        if k.rows is None:
+            if k.reduces or not rows <= set(k.ranges):
+                return False
+            if k.outer is not None and k.outer != rows:
+                return False
+            if rows != set(k.ranges) and (not k.ranges or k.ranges[-1] in rows):
+                return False
+        elif k.rows != rows:
+            return False
+        return reduces_once(u, rows, self.cost[u.src[0]])
 
     def open_kernel(self, u: UOp, shape: tuple[Any, ...], device: str) -> Kernel:
         k = Kernel(len(self.kernels), u, device, shape)
@@ -428,6 +486,11 @@ class _Cutter:
             inner = list(idx)
             ranges: list[UOp] = []
             iterations = scope.iterations
+            rows = frozenset(ranges_of(idx))
+            if not k.reduces and reduces_once(u, rows, self.cost[u.src[0]]):
+                k.rows = rows
+            if k.rows == rows:
+                iterations = loop_count(rows)
             for a in axes:
                 if isinstance(src_shape[a], int) and src_shape[a] == 1:
                     inner[a] = ZERO
@@ -604,7 +667,9 @@ class _Cutter:
                 f"a value of {value.dtype} cannot be stored in a buffer of {out.dtype}"
             )
         target = UOp(Ops.INDEX, out.dtype, (out, where))
-        done = UOp(Ops.STORE, _VOID, (target, value)).end(*k.ranges)
+        rows = k.rows or k.outer or ()
+        loops = sorted(k.ranges, key=lambda r: r not in rows)  # a row is reduced, then written
+        done = UOp(Ops.STORE, _VOID, (target, value)).end(*loops)
         k.ast = UOp(Ops.SINK, _VOID, (done,))
 
     def finish_copy(self, u: UOp) -> None:
