@@ -84,6 +84,12 @@ class ConfigError(TinycoreError, ValueError):
 class VerifyError(TinycoreError, RuntimeError):
     """A graph breaks the spec of the stage that it is in."""
 
+    node: object = None  # the node at fault, where there is one
+
+
+class KernelBoundsError(VerifyError, IndexError):
+    """A kernel has an index that leaves its buffer."""
+
 
 class PatternError(TinycoreError, TypeError):
     """A rewrite pattern or rule is badly formed."""

@@ -183,16 +183,14 @@ class _Trace:
             self.arguments[id(x)] = found
         return found.stand_in
 
-    def is_own(self, u: UOp) -> bool:
-        return u.op is Ops.PARAM and u.arg.name == self.token
-
     # --- without a node
 
     def _depends(self, u: UOp) -> bool:
         """Whether `u` depends on the arguments of this call."""
         if not u.mask & _OPEN:
             return False
-        return any([self.is_own(n) for n in toposort(u, lambda n: bool(n.mask & _OPEN))])
+        order = toposort(u, lambda n: bool(n.mask & _OPEN))
+        return any([n.op is Ops.PARAM and n.arg.name == self.token for n in order])
 
     def _writes(self, made: list[TensorBase], known: dict[int, Any], first_new: int) -> bool:
         """Whether the function wrote to tensors that stay."""
@@ -252,32 +250,44 @@ class _Trace:
             for u in (before,) if t is None or t.uop is before else (before, t.uop):
                 if u.mask & _OWN or (t is not None and t.requires_grad):
                     outside.add(u)
-        found = _Body(self, outside, values, first_new)
-        found.rewrite(values)
-        distinct: dict[UOp, int] = {}
-        index = [distinct.setdefault(found.read(v), len(distinct)) for v in values]
-        body = UOp(Ops.TUPLE, src=tuple(distinct))
+        found = _Body(self.token, len(self.arguments), outside, values, first_new)
+        for a in self.arguments.values():
+            found.note_shape(a.param.arg.shape)
+        body, index = found.of(values)
         sources = (*[a.given.uop for a in self.arguments.values()], *found.implicit, *found.binds)
         return UOp(Ops.FUNCTION, src=(body, *sources), arg=self.info), index
+
+
+def enclosed(values: list[UOp]) -> list[UOp]:
+    """`values` as values of one FUNCTION of the memory they are computed from; memory stays."""
+    wanted = [v for v in values if not is_stored(v) and v.dtype.kind != "v"]
+    if not wanted:
+        return values
+    found = _Body("", 0, set(), wanted, UOp.unique().arg)
+    body, index = found.of(wanted)
+    node = UOp(Ops.FUNCTION, src=(body, *found.implicit, *found.binds), arg=CallInfo())
+    new = {v: node.gettuple(i) for v, i in zip(wanted, index, strict=True)}
+    return [new.get(v, v) for v in values]
 
 
 class _Body:
     """Nodes of a trace, rewritten as a body: the same whatever it was traced with."""
 
-    def __init__(self, trace: _Trace, outside: set[UOp], values: list[UOp], first_new: int) -> None:
-        self.trace, self.outside, self.first_new = trace, outside, first_new
+    def __init__(
+        self, token: str, count: int, outside: set[UOp], values: list[UOp], first_new: int
+    ) -> None:
+        self.count, self.outside, self.first_new = count, outside, first_new
         self.done: dict[UOp, UOp] = {}
         self.implicit: dict[UOp, None] = {}
         self.binds: dict[UOp, None] = {}
         self.locals = 0
         self.inner: set[UOp] = set()  # what depends on an argument
         for u in toposort(values, lambda n: bool(n.mask & _OPEN) and n not in outside):
-            if trace.is_own(u) or any([s in self.inner for s in u.src]):
+            own = u.op is Ops.PARAM and u.arg.name == token
+            if own or any([s in self.inner for s in u.src]):
                 self.inner.add(u)
-        for a in trace.arguments.values():
-            self._note_shape(a.param.arg.shape)
 
-    def _note_shape(self, shape: Any) -> None:
+    def note_shape(self, shape: Any) -> None:
         for s in shape:
             if isinstance(s, UOp):
                 self.binds.update({b: None for b in s.toposort() if b.op is Ops.BIND})
@@ -289,20 +299,23 @@ class _Body:
             return True
         return u.op in _MEMORY and not is_blank(u, self.first_new)
 
-    def rewrite(self, values: list[UOp]) -> None:
-        """Rewrites all that `values` are made of, but for what comes from outside."""
+    def of(self, values: list[UOp]) -> tuple[UOp, list[int]]:
+        """(the TUPLE of what `values` are, which of its values each is)."""
         for u in toposort(values, lambda n: not self._comes_from_outside(n)):
             self.done[u] = self._rewritten(u)
+        distinct: dict[UOp, int] = {}
+        index = [distinct.setdefault(self.read(v), len(distinct)) for v in values]
+        return UOp(Ops.TUPLE, src=tuple(distinct)), index
 
     def read(self, u: UOp) -> UOp:
         """The node of the body for `u`; a value from outside becomes a parameter."""
         found = self.done.get(u)
         if found is None:
-            slot = len(self.trace.arguments) + len(self.implicit)
+            slot = self.count + len(self.implicit)
             self.implicit[u] = None
             shape = shape_of(u)
             assert shape is not None
-            self._note_shape(shape)
+            self.note_shape(shape)
             found = self.done[u] = _plain_param(slot, u.dtype, shape, u.device)
         return found
 

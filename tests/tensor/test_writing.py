@@ -361,3 +361,14 @@ def test_a_realized_view_is_written_once_over_itself() -> None:
     x = np.arange(37, dtype=np.int32)
     x[:18] *= 3
     np.testing.assert_array_equal(t.numpy(), x)
+
+
+def test_a_part_of_a_realized_row_may_be_written() -> None:
+    """Realized, a slice of a stored row is a place in the row's memory; its writes stay in it."""
+    row = (Tensor.arange(15) + 1).contiguous()
+    part = Tensor.zeros(4, 3, dtype=row.dtype)
+    part.assign(row[2:14].reshape(4, 3))
+    part.realize(row)
+    part += 1
+    assert part.tolist() == (np.arange(12) + 4).reshape(4, 3).tolist()
+    assert row.tolist() == list(range(1, 16))

@@ -183,13 +183,20 @@ def _given(argument: UOp) -> Given:
 
 
 def over_buffers(body: UOp, given: Sequence[Given]) -> UOp:
-    """TUPLE `body` with constants written into it, over flat PARAMs of what is left."""
+    """TUPLE `body` with constants written into it, over flat PARAMs of what is left; then come
+    those of storage that it has for itself."""
     mapping: dict[UOp, UOp] = {}
     place: dict[int, int] = {}
     for n, g in enumerate(given):
         if isinstance(g, str):
             place[n] = len(place)
-    for u in toposort(body, lambda n: bool(n.mask >> Ops.PARAM & 1)):
+    own = len(place)
+    for u in toposort(body, lambda n: bool(n.mask & _OPEN)):
+        if u.op is Ops.BUFFER:
+            arg = ParamArg(own, (u.arg,), device=u.src[1].arg)
+            mapping[u] = UOp(Ops.PARAM, u.dtype, (), arg)
+            own += 1
+            continue
         if u.op is not Ops.PARAM:
             mapping[u] = _rebuilt(u, mapping)
             continue

@@ -422,6 +422,8 @@ class _Cutter:
                 self.run_stores(node)
             elif node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND):
                 idx, _ = source_index(node, idx)
+            elif node.op is Ops.BUFFER_VIEW and node.dtype is node.src[0].dtype:
+                idx = (idx[0] + node.arg[1] // node.dtype.itemsize,)
             else:
                 raise ScheduleError(
                     f"cannot write through {node.op.name}: the target of a write is a view of a "

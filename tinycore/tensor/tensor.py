@@ -8,13 +8,14 @@ from typing import Self
 from tinycore.engine.live import live_tensors
 from tinycore.errors import GradientError, ShapeError
 from tinycore.tensor.absent import Absent
+from tinycore.tensor.calls import Calls
 from tinycore.tensor.casts import Casts
 from tinycore.tensor.losses import Losses
 from tinycore.uop.node import UOp
 from tinycore.uop.walk import toposort
 
 
-class Tensor(Losses, Casts, Absent):
+class Tensor(Losses, Calls, Casts, Absent):
     """A value of some shape and dtype on some device, computed when it is asked for.
 
     A tensor is a value: an expression built from it keeps its numbers, whatever is written to it

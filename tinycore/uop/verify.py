@@ -106,12 +106,14 @@ def _fail(
     numbers = {x: i for i, x in enumerate(listed)}
     where = numbers.get(u)
     at = f"%{where}" if where is not None else f"{u.op.name}"
-    raise VerifyError(
+    error = VerifyError(
         f"stage {stage!r}: {spec.name} check {check!r} fails at {at}, {u.op.name}\n"
         f"  expected: {expected}\n"
         f"  got: {got}\n"
         f"  around it:\n{neighbourhood(u, listed)}"
     )
+    error.node = u
+    raise error
 
 
 def neighbourhood(u: UOp, order: list[UOp]) -> str:
