@@ -185,7 +185,11 @@ class Indices:
                 if known is not None:
                     forms.append(self.affine.form(src[1] if known else src[2]))
                     continue
-            form = self.affine.atom(UOp(u.op, _WEAK, src, u.arg))
+            node = UOp(u.op, _WEAK, src, u.arg)
+            if lane is not None and self.lanes.get(node, lane) is not lane:
+                # two loops that are all lanes may load the same vector: to each its own lanes
+                node = node.rtag(lane.arg.axis)
+            form = self.affine.atom(node)
             if lane is not None:
                 for atom in form.terms:
                     self.lanes.setdefault(atom, lane)

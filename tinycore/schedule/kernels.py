@@ -97,6 +97,7 @@ class Kernel:
     makes: UOp | None = None  # the STORE or CALL node, for writes into an existing buffer
     body: UOp | None = None  # of a CALL
     also: list[tuple[int, UOp | None]] = field(default_factory=list)  # more (write, overwrites)
+    kept: list[tuple[UOp, Use]] = field(default_factory=list)  # what it stores on its way
 
     def targets(self) -> list[tuple[int, UOp | None]]:
         """The slots written, each with the version that is overwritten."""
@@ -145,7 +146,8 @@ class _Cutter:
         self.roots: dict[UOp, Kernel] = {}
         self.calls: dict[UOp, Kernel] = {}
         self.kernels: list[Kernel] = []
-        self.forced: set[UOp] = cuts
+        self.cuts = cuts
+        self.forced: set[UOp] = set(cuts)
         self.needed: set[UOp] = set()  # STOREs and CALLs to be run
         self.params: dict[int, UOp] = {}
         self.slots: dict[UOp, int] = {}
@@ -158,6 +160,8 @@ class _Cutter:
         self.values: dict[tuple[UOp, Use | None], UOp] = {}
         self.versions: dict[UOp, int] = {}
         self.read_by: dict[UOp, int] = {}  # index operand with a buffer -> a kernel that reads it
+        self.viewed: set[UOp] = set()  # what is read as memory and not by a use
+        self.hosts: dict[UOp, int] = {}  # what has a buffer -> the kernel that stores it on its way
 
     # --- buffers
 
@@ -210,6 +214,7 @@ class _Cutter:
             node = node.src[0]
         if node.op is not Ops.PARAM:
             self.forced.add(node)
+            self.viewed.add(node)
         base = self.buffer_of(node)
         shape = shape_of(node)
         assert shape is not None
@@ -252,13 +257,13 @@ class _Cutter:
                     self.open_call(u)
                 continue
             uses = self.uses.get(u)
-            if u in self.forced:
-                self.open_root(u)
-            elif uses is None or u.op in _LEAVES:
-                continue
-            elif self.decide(u, uses):
+            if uses is None or u.op in _LEAVES:
+                if u in self.forced:
+                    self.open_root(u)
+            elif u in self.forced or self.decide(u, uses):
                 self.forced.add(u)
-                self.open_root(u)
+                if not self.keep(u, uses):
+                    self.open_root(u)
             else:
                 for use, scope in uses.items():
                     self.push(u, use, scope)
@@ -289,6 +294,15 @@ class _Cutter:
         while _changes_size(u):
             u = u.src[0]
         self.forced.add(u)
+
+    def view(self, u: UOp) -> None:
+        """Makes `u` lie in memory for who reads it as memory: a copy or a CALL."""
+        if self.storage(u) is None:
+            self.store(u)
+            while _changes_size(u):
+                u = u.src[0]
+            self.viewed.add(u)
+        self.note_after(u)
 
     def run_stores(self, after: UOp) -> None:
         node = after
@@ -368,6 +382,56 @@ class _Cutter:
             return False
         return reduces_once(u, rows, self.cost[u.src[0]])
 
+    def keep(self, u: UOp, uses: dict[Use, Scope]) -> bool:
+        """Lets a kernel that computes `u` anyway store it on its way, if there is one.
+
+        Of the kernels that use `u` it is the one opened last, which runs first: the others read
+        what it stored. It computes every element of `u` once, in the order of memory.
+        """
+        number = max([use.kernel for use in uses])
+        k = self.kernels[number]
+        if (
+            u in self.viewed
+            or u in self.read_by
+            or u in self.cuts
+            or u.op in _ROOTS
+            or u.op is Ops.PARAM
+            or k.makes is not None
+            or not k.ranges
+            or len(k.kept) >= _MOST_KEPT
+        ):
+            return False
+        own = [use for use in uses if use.kernel == number]
+        at = next((use for use in own if self.visits_once(u, use, k)), None)
+        if at is None or (len(own) > 1 and k.rows is None) or self.device(u) != k.device:
+            return False
+        if u.op is Ops.REDUCE_AXIS and not self.is_along_rows(u, at):
+            if realize_reduce(u, [uses[at]], False, k.reduces):
+                return False
+        self.hosts[u] = number
+        k.kept.append((u, at))
+        k.also.append((self.buffer_of(u).arg.slot, None))
+        for use in own:
+            self.push(u, use, uses[use])
+        return True
+
+    def visits_once(self, u: UOp, use: Use, k: Kernel) -> bool:
+        """Whether `use` is one of every element of `u`, once, in row-major order."""
+        if use.valid is not None or use.version is not None:
+            return False
+        shape = shape_of(u)
+        assert shape is not None
+        loops = []
+        for size, i in zip(shape, use.at, strict=True):
+            if i is ZERO and isinstance(size, int) and size == 1:
+                continue
+            if i.op is not Ops.RANGE or i.src[0].op is not Ops.CONST or i.src[0].arg != size:
+                return False
+            loops.append(i)
+        if tuple(loops) == k.ranges:
+            return True
+        return frozenset(loops) == (k.rows or k.outer) and k.ranges[-1] not in loops
+
     def open_kernel(self, u: UOp, shape: tuple[Any, ...], device: str) -> Kernel:
         k = Kernel(len(self.kernels), u, device, shape)
         self.kernels.append(k)
@@ -384,10 +448,7 @@ class _Cutter:
             k = self.open_kernel(u, shape, self.device(u))
             self.roots[u] = k
             k.write = out.arg.slot
-            source = u.src[0]
-            if self.storage(source) is None:
-                self.store(source)
-            self.note_after(source)
+            self.view(u.src[0])
             return
         k = self.open_kernel(u, shape, self.device(u))
         self.roots[u] = k
@@ -443,9 +504,7 @@ class _Cutter:
         k.makes, k.body = u, u.src[0]
         self.calls[u] = k
         for s in u.src[1:]:
-            if self.storage(s) is None:
-                self.store(s)
-            self.note_after(s)
+            self.view(s)
 
     def use(self, child: UOp, use: Use, scope: Scope) -> tuple[UOp, Use | None]:
         """Records that `child` is read as `use`; constants need no index."""
@@ -547,8 +606,10 @@ class _Cutter:
             if uses is None:
                 continue
             if u in self.forced or u.op is Ops.PARAM:
+                host = self.hosts.get(u)
                 for use in uses:
-                    self.values[u, use] = self.load(u, use)
+                    inside = use.kernel == host
+                    self.values[u, use] = self.value(u, use) if inside else self.load(u, use)
             else:
                 for use in uses:
                     self.values[u, use] = self.value(u, use)
@@ -668,11 +729,17 @@ class _Cutter:
             raise ScheduleError(
                 f"a value of {value.dtype} cannot be stored in a buffer of {out.dtype}"
             )
-        target = UOp(Ops.INDEX, out.dtype, (out, where))
         rows = k.rows or k.outer or ()
         loops = sorted(k.ranges, key=lambda r: r not in rows)  # a row is reduced, then written
-        done = UOp(Ops.STORE, _VOID, (target, value)).end(*loops)
-        k.ast = UOp(Ops.SINK, _VOID, (done,))
+        target = UOp(Ops.INDEX, out.dtype, (out, where))
+        ends = [UOp(Ops.STORE, _VOID, (target, value)).end(*loops)]
+        for u, use in k.kept:
+            shape = shape_of(u)
+            assert shape is not None
+            place = UOp(Ops.INDEX, u.dtype, (self.buffer_of(u), flatten(shape, use.at).simplify()))
+            store = UOp(Ops.STORE, _VOID, (place, self.values[u, use]))
+            ends.append(store.end(*[r for r in loops if r in use.at]))
+        k.ast = UOp(Ops.SINK, _VOID, tuple(ends))
 
     def finish_copy(self, u: UOp) -> None:
         k = self.roots[u]
@@ -700,6 +767,7 @@ class _Cutter:
         k.also = targets[1:]
 
 
+_MOST_KEPT = 6  # more streams of stores than that would get into each other's way
 _EFFECTS = frozenset({Ops.STORE, Ops.CALL})
 _ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
 _STORED_VIEWS = frozenset({Ops.RESHAPE, Ops.SHRINK, Ops.BITCAST, Ops.DETACH, Ops.BUFFER_VIEW})

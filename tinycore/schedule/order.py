@@ -70,7 +70,7 @@ def order_kernels(graph: KernelGraph, inputs: int = 0) -> UOp:
     """The LINEAR of `graph`, where slots below `inputs` are taken."""
     kernels = [k for k in graph.kernels if k.ast is not None or k.args]
     position = {k.number: n for n, k in enumerate(reversed(graph.kernels))}
-    producer = {k.write: k for k in kernels if k.makes is None}
+    producer = {slot: k for k in kernels if k.makes is None for slot, _ in k.targets()}
     storers = {k.makes: k for k in kernels if k.makes is not None}
     stores_of: dict[UOp | None, frozenset[UOp]] = {None: frozenset()}
     params = dict(graph.params)
