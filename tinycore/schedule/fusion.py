@@ -36,6 +36,7 @@ _WRITE = 1.5  # a write also reads the line it falls into
 _CACHED = 0.25  # reading again what was read for the same row
 _SCALAR = 16  # what one operation weighs that has no vector to be part of
 _ASIDE = 0.25  # the part of a kernel's work that may go into what its rows share
+_MOST_OVER = 4
 _MARGIN = 1.15  # a kernel more must pay for its launch
 _SPREAD = (
     2  # cheap work on operands so much smaller than itself: they stay in the cache, it would not
@@ -52,7 +53,15 @@ class Cost(NamedTuple):
     loads: int
     ops: int
     stored: int
-    terms: int = 0  # of the longest reduction that it may end with
+    terms: int = 0  # of the longest product or convolution of which it may be the end
+    product: UOp | None = None  # that one
+    over: tuple[UOp, ...] = ()  # products of which it reads a reduction along rows, some of them
+
+    @property
+    def ends_product(self) -> bool:
+        """Whether this is the end of a product and of nothing that goes along its rows: read in
+        several ways it is stored, for else the product would be."""
+        return self.product is not None and self.product not in self.over
 
 
 _FREE = Cost(0.0, 0, 0, 0)
@@ -81,19 +90,22 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
             out[u] = _FREE
         elif op in _ELEMENTWISE:
             work, loads, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 0
-            terms = 0
+            terms, product = 0, None
+            over: tuple[UOp, ...] = ()
             ops = _WRITTEN_OUT.get(op, 1)
             for s in u.src:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
                 stored += c.stored
                 if c.terms > terms:
-                    terms = c.terms
+                    terms, product = c.terms, c.product
+                if c.over and c.over != over:
+                    over = tuple(dict.fromkeys(over + c.over))[-_MOST_OVER:]
             if ops > MAX_KERNEL_OPS and op is not Ops.BITCAST:  # which may be no more than a view
                 cuts.add(u)
                 out[u] = _leaf(u)
             else:
-                out[u] = Cost(work, loads, ops, stored, terms)
+                out[u] = Cost(work, loads, ops, stored, terms, product, over)
         elif op is Ops.EXPAND:
             out[u] = _read_often(u, out[u.src[0]])
         elif op in GroupOp.Movement or op is Ops.DETACH or op is Ops.CONTIGUOUS_BACKWARD:
@@ -107,7 +119,12 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 sum([c.stored for c in parts]),
             )
         elif op is Ops.REDUCE_AXIS:
-            out[u] = _leaf(u)._replace(terms=_terms(u))
+            below: Any = numel_of(shape_of(u.src[0]) or ())
+            if isinstance(below, int) and below > _SPREAD * out[u.src[0]].stored:
+                out[u] = _leaf(u)._replace(terms=_terms(u), product=u)
+            else:
+                product = out[u.src[0]].product
+                out[u] = _leaf(u) if product is None else _leaf(u)._replace(over=(product,))
         else:
             out[u] = _leaf(u)
     return out, cuts
@@ -177,7 +194,7 @@ def is_aside(scopes: list[Scope], cost: Cost, root: Cost, numel: Any) -> bool:
         turns += s.iterations
     if not isinstance(numel, int):
         return False
-    return turns * (cost.work + cost.loads) <= _ASIDE * numel * root.terms
+    return bool(turns * (cost.work + cost.loads) <= _ASIDE * numel * root.terms)
 
 
 def hoists(outer: int, inner: int, cost: Cost) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 from tinycore.dtype import dtypes
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.walk import toposort
 from tinycore.uop.shape import filled_arg, shape_of
+from tinycore.uop.walk import toposort
 
 Index = tuple[UOp, ...]
 _WEAK, _BOOL = dtypes.weakint, dtypes.bool
@@ -161,7 +161,8 @@ def ranges_of(index: Index) -> list[UOp]:
     """The RANGEs that `index` depends on."""
     bit = 1 << Ops.RANGE
     return [
-        r for r in toposort([i for i in index if i.mask & bit], lambda n: bool(n.mask & bit))
+        r
+        for r in toposort([i for i in index if i.mask & bit], lambda n: bool(n.mask & bit))
         if r.op is Ops.RANGE
     ]
 

@@ -336,31 +336,36 @@ class _Cutter:
                         )
                 return False
             kernels = {use.kernel for use in uses}
+            if len(kernels) <= _MOST_COPIES and self.hoist(u, uses):
+                return False
             if len(kernels) == 1:
                 k = self.kernels[kernels.pop()]
-                if all([self.is_hoisted(u, use, k) for use in uses]):
-                    return False
                 if is_aside(
                     list(uses.values()), self.cost[u], self.cost[k.node], numel_of(k.shape)
                 ):
                     return False
-                return realize_elementwise(
-                    u, list(uses.values()), self.cost[u], k.rows is not None
-                )
+                if k.rows is not None and len(uses) > 1 and self.cost[u].ends_product:
+                    return True
+                return realize_elementwise(u, list(uses.values()), self.cost[u], k.rows is not None)
             return realize_elementwise(u, list(uses.values()), self.cost[u])
         return False
 
-    def is_hoisted(self, u: UOp, use: Use, k: Kernel) -> bool:
-        """Whether `u` is computed outside of the inner loops of `k`, once for each row."""
-        needed = frozenset(ranges_of(use.at))
-        if not needed or not needed < set(k.ranges) or k.ranges[-1] in needed:
-            return False
-        if k.outer is not None and k.outer != needed:
-            return False
-        outer, total = loop_count(needed), loop_count(k.ranges)
-        if outer is None or total is None or not hoists(outer, total // outer, self.cost[u]):
-            return False
-        k.outer = needed
+    def hoist(self, u: UOp, uses: dict[Use, Scope]) -> bool:
+        """Computes `u` outside of the inner loops of its readers, once for each of their rows, if
+        that is little beside what they do for a row."""
+        outer: dict[int, frozenset[UOp]] = {}
+        for use in uses:
+            k = self.kernels[use.kernel]
+            needed = frozenset(ranges_of(use.at))
+            if not needed or not needed < set(k.ranges) or k.ranges[-1] in needed:
+                return False
+            if outer.setdefault(k.number, needed if k.outer is None else k.outer) != needed:
+                return False
+            turns, total = loop_count(needed), loop_count(k.ranges)
+            if turns is None or total is None or not hoists(turns, total // turns, self.cost[u]):
+                return False
+        for number, needed in outer.items():
+            self.kernels[number].outer = needed
         return True
 
     def is_along_rows(self, u: UOp, use: Use) -> bool:
@@ -403,7 +408,9 @@ class _Cutter:
             return False
         own = [use for use in uses if use.kernel == number]
         at = next((use for use in own if self.visits_once(u, use, k)), None)
-        if at is None or (len(own) > 1 and k.rows is None) or self.device(u) != k.device:
+        if at is None or self.device(u) != k.device:
+            return False
+        if len(own) > 1 and (k.rows is None or self.cost[u].ends_product):
             return False
         if u.op is Ops.REDUCE_AXIS and not self.is_along_rows(u, at):
             if realize_reduce(u, [uses[at]], False, k.reduces):
@@ -767,6 +774,7 @@ class _Cutter:
         k.also = targets[1:]
 
 
+_MOST_COPIES = 4  # kernels that each compute a value for themselves
 _MOST_KEPT = 6  # more streams of stores than that would get into each other's way
 _EFFECTS = frozenset({Ops.STORE, Ops.CALL})
 _ROOTS = frozenset({Ops.CONTIGUOUS, Ops.COPY})
