@@ -22,7 +22,7 @@ from tinycore.uop.args import CallInfo, ParamArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.place import device_of
-from tinycore.uop.shape import max_shape, numel_of, shape_of
+from tinycore.uop.shape import is_fixed, max_numel, max_shape, shape_of
 from tinycore.uop.walk import toposort
 
 _VOID = dtypes.void
@@ -156,7 +156,7 @@ def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
     """The value of `shape` that lies in `storage`, which is made for the greatest sizes."""
     greatest = max_shape(shape)
     out = storage if shape_of(storage) == greatest else storage.reshape(greatest)
-    if all([s.__class__ is int for s in shape]):
+    if is_fixed(shape):
         return out
     return out.shrink(tuple([(0, s) for s in shape]))
 
@@ -203,7 +203,7 @@ def over_buffers(body: UOp, given: Sequence[Given]) -> UOp:
         slot = u.arg.slot
         g = given[slot]
         if isinstance(g, str):
-            arg = ParamArg(place[slot], (numel_of(max_shape(u.arg.shape)),), device=g)
+            arg = ParamArg(place[slot], (max_numel(u.arg.shape),), device=g)
             mapping[u] = shaped(UOp(Ops.PARAM, u.dtype, (), arg), u.arg.shape)
         else:
             assert g is not None, f"PARAM {slot} stands for a variable"

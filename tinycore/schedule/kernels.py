@@ -36,7 +36,7 @@ from tinycore.uop.effects import written_slots
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
 from tinycore.uop.place import device_of
-from tinycore.uop.shape import filled_arg, numel_of, shape_of
+from tinycore.uop.shape import filled_arg, is_fixed, max_numel, max_shape, shape_of
 from tinycore.uop.symbolic import simplify_with
 from tinycore.uop.walk import toposort
 
@@ -172,7 +172,7 @@ class _Cutter:
             self.next_slot += 1
             shape = shape_of(u)
             assert shape is not None
-            arg = ParamArg(slot, (numel_of(shape),), device=self.device(u))
+            arg = ParamArg(slot, (max_numel(shape),), device=self.device(u))
             self.params[slot] = UOp(Ops.PARAM, u.dtype, (), arg)
         return self.params[slot]
 
@@ -202,8 +202,12 @@ class _Cutter:
         shape = shape_of(node)
         assert shape is not None
         offset: Any = 0
-        size, dtype = numel_of(shape), node.dtype
+        size, dtype = max_numel(shape), node.dtype
         for step in reversed(chain):
+            step_shape = shape_of(step)
+            assert step_shape is not None
+            if not _lies_as_its_source(step):
+                return None
             if step.op is Ops.SHRINK:
                 start = _contiguous_start(step)
                 if start is None:
@@ -212,9 +216,7 @@ class _Cutter:
             elif step.op is Ops.BUFFER_VIEW:
                 offset = offset + step.arg[1]
             dtype = step.dtype
-            step_shape = shape_of(step)
-            assert step_shape is not None
-            size = numel_of(step_shape)
+            size = max_numel(step_shape)
         return Storage(base.arg.slot, dtype, size, offset, version)
 
     def reference(self, s: Storage) -> UOp:
@@ -338,7 +340,7 @@ class _Cutter:
         k.ranges = tuple([i for i in k.index if i.op is Ops.RANGE])
         use = Use(k.number, k.index, None, None)
         self.own[u] = use
-        self.push(u, use, Scope(numel_of(shape), False))
+        self.push(u, use, Scope(max_numel(shape), False))
 
     def note_after(self, u: UOp) -> None:
         """Makes the writes below storage chain `u` run."""
@@ -376,7 +378,7 @@ class _Cutter:
         use = Use(k.number, idx, None, None)
         self.own[u] = use
         self.sources[u, use] = (
-            self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),
+            self.use(value, Use(k.number, k.index, None, None), Scope(max_numel(shape), False)),
         )
 
     def open_call(self, u: UOp) -> None:
@@ -437,7 +439,7 @@ class _Cutter:
                 r = k.new_range(src_shape[a], AxisType.REDUCE)
                 inner[a] = r
                 ranges.append(r)
-                iterations = iterations * src_shape[a]
+                iterations = iterations * max_shape(src_shape[a : a + 1])[0]
             k.reduces += bool(ranges)
             child = Use(kernel, tuple(inner), valid, version)
             at = self.use(u.src[0], child, Scope(iterations, True) if ranges else scope)
@@ -512,7 +514,7 @@ class _Cutter:
     def load_from(self, ref: UOp, found: Storage, shape: tuple[Any, ...], use: Use) -> UOp:
         if _empty(shape):
             return UOp.const(found.dtype, 0)
-        flat = flatten(shape, use.at)
+        flat = flatten(max_shape(shape), use.at)
         valid = use.valid
         if valid is not None:
             valid = valid.simplify()
@@ -568,7 +570,7 @@ class _Cutter:
     def finish_root(self, u: UOp, value: UOp) -> None:
         k = self.roots[u]
         out = self.params[k.write]
-        self.finish(k, out, flatten(k.shape, k.index).simplify(), value)
+        self.finish(k, out, flatten(max_shape(k.shape), k.index).simplify(), value)
 
     def finish_store(self, u: UOp) -> None:
         k = self.kernels[self.own[u].kernel]
@@ -584,14 +586,14 @@ class _Cutter:
         # The new values depend on old ones at other places: computed aside, then copied over.
         slot = self.next_slot
         self.next_slot += 1
-        size = numel_of(k.shape)
+        size = max_numel(k.shape)
         aside = self.params[slot] = UOp(
             Ops.PARAM, value.dtype, (), ParamArg(slot, (size,), device=k.device)
         )
         second = self.open_kernel(u, k.shape, k.device)
         second.makes, second.overwrites, second.write = u, k.overwrites, k.write
         second.index, second.ranges, second.axes = k.index, k.ranges, len(k.ranges)
-        flat = flatten(k.shape, k.index).simplify()
+        flat = flatten(max_shape(k.shape), k.index).simplify()
         read = UOp(Ops.LOAD, value.dtype, (UOp(Ops.INDEX, value.dtype, (aside, flat)),))
         second.reads.add((slot, None))
         self.finish(second, out, where, read)
@@ -662,7 +664,7 @@ def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
 
 
 def _strip_reshape(u: UOp) -> UOp:
-    while u.op is Ops.RESHAPE:
+    while u.op is Ops.RESHAPE and _lies_as_its_source(u):
         u = u.src[0]
     return u
 
@@ -676,11 +678,38 @@ def _zero_where_gated(u: UOp) -> bool:
     return u.op is Ops.LOAD and len(u.src) == 1 and len(u.src[0].src) == 3
 
 
+def _lies_as_its_source(u: UOp) -> bool:
+    """Whether a shape that varies leaves the elements of view `u` where those of its source lie.
+
+    Storage of a value has room for its greatest sizes, and so the strides of those.
+    """
+    source, shape = shape_of(u.src[0]), shape_of(u)
+    assert source is not None and shape is not None
+    if is_fixed(source) and is_fixed(shape):
+        return True
+    if u.op is Ops.SHRINK:
+        return all([b.__class__ is int for b, _ in filled_arg(u)])
+    if u.op is Ops.RESHAPE:  # what varies counts rows, on both sides
+        return all([is_fixed(_without_ones(s)[1:]) for s in (source, shape)])
+    return True
+
+
+def _without_ones(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([s for s in shape if not (s.__class__ is int and s == 1)])
+
+
 def _contiguous_start(u: UOp) -> Any:
     """Where SHRINK `u` starts in its source's elements when it cuts one run out of it, or None."""
     shape = shape_of(u.src[0])
     assert shape is not None
     bounds = filled_arg(u)
+    if not is_fixed(shape) or not all([is_fixed(pair) for pair in bounds]):
+        starts = [b for b, _ in bounds]
+        if not is_fixed(tuple(starts)):
+            return None
+        shape = max_shape(shape)
+        sizes = max_shape(shape_of(u) or ())
+        bounds = [(b, b + size) for b, size in zip(starts, sizes, strict=True)]
     start: Any = 0
     stride: Any = 1
     partial = False  # an inner axis was cut: outer axes must be of size 1
