@@ -558,3 +558,14 @@ def test_assigning_in_place_operators_pass_gradients_on() -> None:
         assert x.grad is not None and w.grad is not None
         assert x.grad.tolist() == [4.0, 8.0, 2.0]
         assert w.grad.tolist() == [6.0, 7.0]  # of 2 w0 + (4 + w0) w1 + 6 + w1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_slope_of_sin_anywhere(dtype: type) -> None:
+    """The cosine to a few roundings of 1, for great arguments too."""
+    points = [0, 1e-30, 1e-8, 1.5707964, 3.9, 4.1, 22, 1000, 1e5, 1e10, 1e38]
+    x = np.array([*points, *[-p for p in points]], dtype)
+    t = Tensor(x)
+    g = t.sin().sum().gradient(t)[0].numpy()
+    expected = np.cos(x.astype(np.longdouble))
+    assert np.abs(g - expected).max() <= 4 * np.finfo(dtype).eps
