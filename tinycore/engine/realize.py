@@ -116,7 +116,7 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
     return _Pending(found, listed, bool(stores), saved)
 
 
-_KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS
+_KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS | 1 << Ops.FUNCTION
 
 
 def _kept(bases: Iterable[UOp]) -> list[UOp]:
@@ -131,9 +131,18 @@ def _kept(bases: Iterable[UOp]) -> list[UOp]:
         base = strip_reshape(t.uop)
         named[base] = named.get(base, False) or getattr(t, "requires_grad", None) is True
     wanted = {u for u in named if 1 << u.op & _KEPT}
-    if not wanted:
+    values: dict[UOp, list[UOp]] = {}  # of precompiled functions, which compute all of them
+    for u in named:
+        if u.op is Ops.GETTUPLE and u.src[0].op is Ops.FUNCTION and u.src[0].arg.precompile:
+            values.setdefault(u.src[0], []).append(u)
+    if not wanted and not values:
         return []
-    found = [u for u in toposort(bases, lambda n: bool(n.mask & _KEPT)) if u in wanted]
+    found: list[UOp] = []
+    for u in toposort(bases, lambda n: bool(n.mask & _KEPT)):
+        if u in wanted:
+            found.append(u)
+        elif u in values:
+            found += values[u]
     return [u for u in found if not (named[u] and _is_computed_from(u, named))]
 
 
