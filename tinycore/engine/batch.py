@@ -14,7 +14,7 @@ from typing import Any
 from tinycore.config import DEBUG
 from tinycore.counters import GlobalCounters
 from tinycore.device import Buffer, Copy, Device, Launch, Slot, copy_buffer
-from tinycore.engine.programs import Compiled, compile_all, loaded
+from tinycore.engine.programs import Compiled, compile_all, compile_program, loaded
 from tinycore.engine.values import evaluate_ints
 from tinycore.errors import ArgumentError
 from tinycore.uop.args import ProgramInfo
@@ -118,6 +118,9 @@ def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item
         item.driver = Device[device].driver
         if body.op is Ops.SINK:
             item.compiled = programs[body][device]
+        elif body.op is Ops.PROGRAM:
+            item.compiled = compile_program(body, Device[device].renderer)
+        if item.compiled is not None:
             check_buffers(item.compiled, args)
             item.program = loaded.get(item.driver, item.compiled.binary)
         items.append(item)
