@@ -135,6 +135,9 @@ def _code(u: UOp, src: tuple[UOp, ...], codes: dict[UOp, UOp], fmt: Narrow) -> U
         rest = tuple([_coded(s, x, codes, fmt) for s, x in zip(u.src[1:], src[1:], strict=True)])
         return UOp(op, storage, (src[0], *rest), u.arg, u.tag)
     if op is Ops.BITCAST:
+        source = FORMATS.get(u.src[0].dtype.scalar())
+        if source is not None and src[0].dtype is not u.src[0].dtype:  # emulated as well
+            return _coded(u.src[0], src[0], codes, source).bitcast(storage)
         return src[0].bitcast(storage)
     if op is Ops.CONST:
         return const(to_bits(wrap(u.arg, fmt.dtype), fmt.dtype), storage)
