@@ -174,7 +174,7 @@ NARROWINGS = [
     (dtypes.bfloat16, dtypes.float16, [0.1, 3e38, 1e-30]),
     (dtypes.float32, dtypes.int32, [0.5, -1.5, 2.0]),
     (dtypes.int32, dtypes.int8, [300, -129, 5]),
-    (dtypes.int32, dtypes.float16, [2049, 70001, 5]),
+    (dtypes.int32, dtypes.float16, [2049, 4099, 5]),
     (dtypes.int64, dtypes.float32, [2**24 + 1, 2**40 + 1, 5]),
     (dtypes.int64, dtypes.float64, [2**53 + 1, 2**60 + 1, 5]),
     (dtypes.uint8, dtypes.bool, [0, 1, 200]),
@@ -246,6 +246,8 @@ def bytes_of(t: Tensor) -> bytes:
 def test_bitcast_keeps_the_bytes_and_scales_the_last_axis(source: DType, target: DType) -> None:
     rng = np.random.default_rng(DTYPES.index(source))
     raw = rng.integers(0, 256, (3, 8 * source.itemsize)).astype(np.uint8)
+    if FEW:  # PYTHON's floats are doubles: a nan loses its payload, so there are none here
+        raw &= 0xBF
     x = Tensor(raw.view(NUMPY[source])).realize()
     y = x.bitcast(target)
     assert y.dtype is target
