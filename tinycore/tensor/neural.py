@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from tinycore.dtype import dtypes
 from tinycore.errors import ArgumentError, ShapeError
-from tinycore.tensor.sorting import Sorting
+from tinycore.tensor.linear_algebra import LinearAlgebra
 
 
-class Neural(Sorting):
+class Neural(LinearAlgebra):
     """What networks are written with, besides products and convolutions."""
 
     __slots__ = ()
@@ -110,27 +110,6 @@ class Neural(Sorting):
         share = (at - low).reshape(tuple([want if i == axis else 1 for i in range(self.ndim)]))
         x, y = x._float(), y._float()
         return x + (y - x) * share.cast(x.dtype)
-
-    def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
-        """A matrix near to this with singular values near 1, by `steps` of an odd polynomial.
-
-        `params` are its coefficients, of x, x**3, x**5 and so on.
-        """
-        if self.ndim < 2:
-            raise ShapeError(f"[newton_schulz] wants a matrix, got shape {self.shape}")
-        x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
-        wide = self.shape[-2] <= self.shape[-1]
-        if not wide:
-            x = x.transpose(-2, -1)
-        for _ in range(steps):
-            gram = x.dot(x.transpose(-2, -1))
-            out = x * params[0]
-            power = x
-            for p in params[1:]:
-                power = gram.dot(power)
-                out = out + power * p
-            x = out
-        return x if wide else x.transpose(-2, -1)
 
     def allclose(
         self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False

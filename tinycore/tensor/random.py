@@ -27,12 +27,24 @@ T = TypeVar("T", bound=Sharding)
 
 
 class _Stream:
-    """The key and the counter of one device, each a uint64 buffer of one element."""
+    """The key and the counter of one device, each a uint64 buffer of one element.
 
-    __slots__ = ("counter", "key")
+    `unseeded` are the nodes of both before the seed was set, as long as nothing was drawn since.
+    """
+
+    __slots__ = ("counter", "key", "unseeded")
 
     def __init__(self, key: Any, counter: Any) -> None:
         self.key, self.counter = key, counter
+        self.unseeded: tuple[UOp, UOp] | None = None
+
+    def restart(self, key: int) -> None:
+        """Writes `key`, and a counter of 0, into the same buffers: captured steps read them."""
+        if self.unseeded is not None and not self.key._is_shown():
+            self.key.uop, self.counter.uop = self.unseeded  # that seed was never used
+        self.unseeded = (self.key.uop, self.counter.uop)
+        for word, value in ((self.key, key), (self.counter, 0)):
+            word.assign(word._host_word(value, word.device))
 
 
 class Random(Sharding):
@@ -45,19 +57,30 @@ class Random(Sharding):
 
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
-        """Starts the random numbers of every device anew from `seed`."""
+        """Starts the random numbers of every device anew from `seed`, any int.
+
+        Captured steps that draw follow: they read the seed from memory. What was drawn before
+        keeps its values.
+        Raises: ArgumentTypeError for other than an int.
+
+        >>> Tensor.manual_seed(42)
+        >>> first = Tensor.rand(3).tolist()
+        >>> Tensor.manual_seed(42)
+        >>> Tensor.rand(3).tolist() == first
+        True
+        """
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+            raise ArgumentTypeError(f"[manual_seed] the seed is an int, got {seed!r}")
         with _lock:
-            Random._seed = seed
-            Random._streams.clear()
+            Random._seed = seed.__index__()
+            for device, stream in Random._streams.items():
+                stream.restart(_key_of(device))
 
     @classmethod
     def _stream(cls, device: str) -> _Stream:
         found = Random._streams.get(device)
         if found is None:
-            # devices differ by the order in which they first draw, not by name
-            text = f"{Random._seed}/{len(Random._streams)}".encode()
-            key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
-            made = [cls._host_word(w, device) for w in (key, 0)]
+            made = [cls._host_word(w, device) for w in (_key_of(device), 0)]
             found = Random._streams[device] = _Stream(*made)
         return found
 
@@ -254,6 +277,17 @@ class Random(Sharding):
         """Drawn from the normal distribution with the deviation of He et al. (2015)."""
         size = shape_from(shape, "kaiming_normal")
         return cls.normal(*size, mean=0.0, std=_kaiming_deviation(size, a), **kwargs)
+
+
+def _key_of(device: str) -> int:
+    """The key of the present seed on `device`: devices of one kind draw different numbers.
+
+    Those of the same number, as CPU:1 and PYTHON:1, draw the same: a program does not change its
+    numbers with the device that it runs on.
+    """
+    number = device.rpartition(":")[2] if ":" in device else "0"
+    text = f"{Random._seed}/{number}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
 def _kaiming_deviation(shape: tuple[int, ...], a: float) -> float:
