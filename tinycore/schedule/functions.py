@@ -166,10 +166,10 @@ def _called(f: UOp, arguments: list[UOp], slots: Slots, build: Build) -> tuple[U
     found = build(f.src[0], given)
     if not found.linear.src:  # nothing but empty values
         return found.outputs
-    outs = [slots.new(p.dtype, p.arg.shape[0], p.arg.device) for p in found.outputs]
+    outs = {p: slots.new(p.dtype, p.arg.shape[0], p.arg.device) for p in found.outputs}
     kept = [a for a, g in zip(arguments, given, strict=True) if isinstance(g, str)]
-    call = UOp(Ops.CALL, _VOID, (found.linear, *outs, *kept), CallInfo(f.arg.name))
-    return tuple([UOp(Ops.AFTER, o.dtype, (o, call)) for o in outs])
+    call = UOp(Ops.CALL, _VOID, (found.linear, *outs.values(), *kept), CallInfo(f.arg.name))
+    return tuple([UOp(Ops.AFTER, p.dtype, (outs[p], call)) for p in found.outputs])
 
 
 def _given(argument: UOp) -> Given:

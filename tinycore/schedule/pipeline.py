@@ -120,12 +120,13 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     template = build_template(sink, count, options)
     moved: dict[int, int] = {}
     outputs: list[UOp] = []
-    for ref in template.outputs:
+    for ref in template.outputs:  # equal values are one, that stands there more than once
         assert ref.op is Ops.PARAM, f"a value of a body lies in {ref.op.name}"
-        moved[ref.arg.slot] = len(outputs)
-        outputs.append(UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=len(outputs))))
+        slot = moved.setdefault(ref.arg.slot, len(moved))
+        outputs.append(UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=slot)))
+    computed = len(moved)
     for slot in range(count):
-        moved[slot] = len(outputs) + slot
+        moved[slot] = computed + slot
     others = sorted([p.arg.slot for p in template.made if p.arg.slot not in moved])
     for slot in others:
         moved[slot] = len(moved)
