@@ -7,7 +7,13 @@ import pytest
 
 import tinycore
 from tinycore import GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function, nn
-from tinycore.errors import ArgumentTypeError, GradientError, ScheduleError, VerifyError
+from tinycore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    GradientError,
+    ScheduleError,
+    VerifyError,
+)
 from tinycore.schedule.functions import body_cache
 from tinycore.schedule.pipeline import ScheduleCounts, schedule_cache
 from tinycore.uop import Ops
@@ -367,6 +373,20 @@ def test_writes_to_arguments(mode: dict, stored: bool) -> None:
     assert old.tolist() == [1.0, 2.0, 3.0, 4.0]
     if stored:
         assert cache.realize().uop.base is buffer
+
+
+def test_an_argument_is_written_to_by_its_parameter_only() -> None:
+    state = Tensor([1.0, 2.0]).realize()
+
+    @function
+    def alias(x: Tensor) -> Tensor:
+        state[0] = 5.0
+        return x * 2
+
+    assert alias(state.clone()).tolist() == [2.0, 4.0]
+    with pytest.raises(ArgumentError, match="passed as number 0 was written to under another"):
+        alias(state)
+    assert state.tolist() == [5.0, 2.0]
 
 
 def test_what_outlives_the_call_holds_no_params() -> None:

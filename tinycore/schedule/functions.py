@@ -197,6 +197,9 @@ def over_buffers(body: UOp, given: Sequence[Given]) -> UOp:
             mapping[u] = UOp(Ops.PARAM, u.dtype, (), arg)
             own += 1
             continue
+        if u.op is Ops.CONTIGUOUS and _is_whole(new := mapping.get(u.src[0], u.src[0])):
+            mapping[u] = new
+            continue
         if u.op is not Ops.PARAM:
             mapping[u] = _rebuilt(u, mapping)
             continue
