@@ -206,7 +206,7 @@ class _Trace:
     def _was_written(self, a: _Argument) -> bool:
         """Whether what was passed holds more now than its old value put into memory."""
         u = a.given.uop
-        return u is not a.was and (bool(u.mask >> Ops.AFTER & 1) or self._depends(u))
+        return u is not a.was and (u.base.op is Ops.AFTER or self._depends(u))
 
     def _writes(self, made: list[TensorBase], known: dict[int, Any], first_new: int) -> bool:
         """Whether the function wrote to tensors that stay."""
