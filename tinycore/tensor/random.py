@@ -29,20 +29,20 @@ T = TypeVar("T", bound=Sharding)
 class _Stream:
     """The key and the counter of one device, each a uint64 buffer of one element.
 
-    `unseeded` are the nodes of both before the seed was set, as long as nothing was drawn since.
+    `unused` says that a seed was set and nothing drawn since.
     """
 
-    __slots__ = ("counter", "key", "unseeded")
+    __slots__ = ("counter", "key", "unused")
 
     def __init__(self, key: Any, counter: Any) -> None:
         self.key, self.counter = key, counter
-        self.unseeded: tuple[UOp, UOp] | None = None
+        self.unused = False
 
     def restart(self, key: int) -> None:
         """Writes `key`, and a counter of 0, into the same buffers: captured steps read them."""
-        if self.unseeded is not None and not self.key._is_shown():
-            self.key.uop, self.counter.uop = self.unseeded  # that seed was never used
-        self.unseeded = (self.key.uop, self.counter.uop)
+        if self.unused:  # so that writes that nobody reads do not pile up
+            self.key.realize(self.counter)
+        self.unused = True
         for word, value in ((self.key, key), (self.counter, 0)):
             word.assign(word._host_word(value, word.device))
 
@@ -93,6 +93,7 @@ class Random(Sharding):
         """n uint64 of random bits, in a row. On several devices they are those of the first."""
         with _lock:
             stream = cls._stream(device if isinstance(device, str) else device[0])
+            stream.unused = False
             # the draw reads the counter after its advance, so that whoever runs it advances it
             stream.counter.assign(stream.counter + n)
             first: Self = stream.counter - n
