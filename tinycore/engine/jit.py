@@ -158,7 +158,7 @@ def _binds(u: UOp) -> list[UOp]:
 
 def _bound_to(u: UOp, values: dict[str, int]) -> UOp:
     """`u` with every bound variable at the value that it has now."""
-    old = _binds(u)
+    old = [b for b in _binds(u) if b.src[0].arg.name in values]
     return u.substitute({b: b.src[0].bind(values[b.src[0].arg.name]) for b in old}) if old else u
 
 

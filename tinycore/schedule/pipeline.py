@@ -44,6 +44,7 @@ class Template(NamedTuple):
     unplanned: UOp
     parts: tuple[tuple[int, int | None], ...]  # of each input: which buffer, which device of it
     joined: tuple[int | Joined, ...]  # of each output: its place in `outputs`, or its parts'
+    variables: frozenset[str]  # that some kernel uses
 
 
 class Schedule(NamedTuple):
@@ -201,8 +202,22 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
         if param.op is Ops.PARAM and param.arg.slot >= inputs:
             made[param] = None
     return Template(
-        linear, graph.outputs, inputs, tuple(made), unplanned, tuple(parts), tuple(joined)
+        linear,
+        graph.outputs,
+        inputs,
+        tuple(made),
+        unplanned,
+        tuple(parts),
+        tuple(joined),
+        _variables(linear),
     )
+
+
+def _variables(linear: UOp) -> frozenset[str]:
+    """The names of the variables that the kernels of `linear` use."""
+    bit = 1 << Ops.DEFINE_VAR
+    kernels = {c.src[0] for c in linear.src if c.src[0].mask & bit}
+    return frozenset([v.arg.name for k in kernels for v in k.variables()])
 
 
 def _verify_bodies(sink: UOp) -> None:
@@ -231,6 +246,8 @@ def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
     linear, outputs = instantiate(template, buffers)
     if options.spec >= 2 and not hit:
         verify(linear, LINEAR_SCHEDULE, "memory")
+    if var_vals:
+        var_vals = {name: x for name, x in var_vals.items() if name in template.variables}
     return Schedule(linear, outputs, var_vals, hit)
 
 
