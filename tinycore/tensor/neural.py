@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tinycore.dtype import dtypes
-from tinycore.errors import ArgumentError, ShapeError
+from tinycore.errors import ArgumentError, DTypeError, ShapeError
 from tinycore.tensor.linear_algebra import LinearAlgebra
 
 
@@ -54,7 +54,12 @@ class Neural(LinearAlgebra):
             times = self.shape[-3] // key.shape[-3]
             key = key.repeat_interleave(times, dim=-3)
             value = value.repeat_interleave(times, dim=-3)
+        own = self.dtype
+        if own.kind != "f":
+            raise DTypeError(f"[scaled_dot_product_attention] wants floats, got {own}")
         score = self.dot(key.transpose(-2, -1)) / math.sqrt(self.shape[-1])
+        if score.dtype.max != math.inf:  # which masked scores need
+            score = score.cast(dtypes.float32)
         if is_causal:
             if attn_mask is not None:
                 raise ArgumentError(
@@ -66,7 +71,9 @@ class Neural(LinearAlgebra):
                 score = attn_mask.where(score, -math.inf)
             else:
                 score = score + attn_mask
-        weights = score.cast(self.dtype).softmax(-1)
+        if own.max == math.inf:
+            score = score.cast(own)
+        weights = score.softmax(-1).cast(own)
         return weights.dropout(dropout_p).dot(value)
 
     def interpolate(
