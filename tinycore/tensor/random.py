@@ -159,7 +159,7 @@ class Random(Sharding):
         bits = cls._random_bits(n, place)
         turn = (bits >> 32).cast(work) * (2.0**-32 * 2 * math.pi)
         chance = ((bits & 0xFFFFFFFF).cast(work) + 0.5) * 2.0**-32  # never 0
-        out = turn.cos() * (chance.log() * -2).sqrt()
+        out = turn.sin() * (chance.log() * -2).sqrt()
         return _finished(out.cast(kind).reshape(size), contiguous, requires_grad)
 
     def randn_like(
