@@ -227,6 +227,15 @@ def test_two_outputs_of_one_call() -> None:
     assert sum([len(c.src) == 5 for c in linear.src]) == 1
 
 
+def test_a_gradient_is_no_part_of_the_schedule() -> None:
+    a, x = UOp.param(0, F, (4,)), UOp.new_buffer("CPU", 4, F)
+    found = [
+        parameterise(UOp.sink((a * 2).function(x, grad_fxn=fxn).gettuple(0))).sink
+        for fxn in (None, lambda grad, call: (grad,), lambda grad, call: (grad * 2,))
+    ]
+    assert found[0] is found[1] is found[2]
+
+
 # --- what is no function
 
 
