@@ -155,6 +155,25 @@ def test_floats_to_bool(source: DType) -> None:
     np.testing.assert_array_equal(Tensor(x).bool().numpy(), wide(x) != 0)
 
 
+def test_numbers_round_once_wherever_they_come_from() -> None:
+    """A list, a number, a weak scalar and an array: float32 lies not on the way."""
+    for dtype in dtypes.floats:
+        step = 2.0 ** -(dtypes.finfo(dtype)[1] + 1)
+        x = 1 + step + step * 2.0**-20 if dtype is not dtypes.float64 else 1 + 2.0**-52
+        want = [float(wide(as_dtype(np.array([v]), dtype))[0]) for v in (x, -x, 0.1)]
+        assert want[0] > 1.0
+        zero = Tensor.zeros(3, dtype=dtype)
+        assert Tensor([x, -x, 0.1], dtype=dtype).tolist() == want
+        assert Tensor(np.array([x, -x, 0.1]), dtype=dtype).tolist() == want
+        assert Tensor(x, dtype=dtype).item() == want[0]
+        assert Tensor.full((2,), x, dtype=dtype).tolist() == [want[0]] * 2
+        assert (zero + x).tolist() == [want[0]] * 3
+        assert zero.eq(0).where(x, zero).tolist() == [want[0]] * 3
+        filled = zero.contiguous().realize()
+        filled[1] = -x
+        assert filled.tolist()[1] == want[1]
+
+
 # --- what must not be folded
 
 
