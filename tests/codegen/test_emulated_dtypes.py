@@ -13,6 +13,7 @@ import pytest
 from tests.tensor.dtype_values import NUMPY, Array, edges, pairs, randoms
 from tinycore import Context, Tensor, UOp, dtypes
 from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
+from tinycore.codegen.decompose import emulate_longs
 from tinycore.codegen.options import EMULATABLE, emulated_names
 from tinycore.device import Device
 from tinycore.dtype import DType
@@ -270,3 +271,40 @@ def test_groups_and_spellings() -> None:
     assert emulated_names("half, long") == ("float16", "int64")
     assert emulated_names("FP8S") == tuple(sorted([d.name for d in dtypes.fp8s]))
     assert emulated_names("int64s,bfloat16") == ("bfloat16", "int64", "uint64")
+
+
+def test_words_of_local_storage_registers_and_gated_vectors() -> None:
+    """Storage of n 64-bit integers holds 2n words; a gate of lanes is one of words."""
+    caps = Capabilities(dtypes=ALL_DTYPES - {"int64", "uint64"})
+    dtype, zero = dtypes.int64, UOp.const(dtypes.int32, 0)
+    v4 = dtype.vec(4)
+    buffer, out = UOp.param(0, dtype, (8,)), UOp.param(1, dtype, (8,))
+    gate = UOp(Ops.VECTORIZE, dtypes.bool.vec(4), (UOp.const(dtypes.bool, True),) * 4)
+    loaded = UOp(Ops.INDEX, dtype, (buffer, zero, gate)).load(UOp.const(v4, -3), dtype=v4)
+    shared = UOp(Ops.DEFINE_LOCAL, dtype, (), (0, 16))
+    kept = UOp(Ops.INDEX, dtype, (shared, zero)).store(loaded.alu(Ops.ADD, loaded))
+    back = UOp(Ops.INDEX, dtype, (shared.after(kept), zero)).load(dtype=v4)
+    register = UOp(Ops.DEFINE_REG, v4, (), (0, 2))
+    held = UOp(Ops.INDEX, v4, (register, zero)).store(back)
+    again = UOp(Ops.INDEX, v4, (register.after(held), zero)).load(dtype=v4)
+    stored = UOp(Ops.INDEX, dtype, (out, zero, gate)).store(again)
+    graph = list(emulate_longs(UOp.sink(stored), caps).toposort())
+    assert not {u.dtype.scalar() for u in graph} & set(dtypes.int64s)
+    word = dtypes.uint32
+    found = {u.op: u for u in graph}
+    assert (found[Ops.DEFINE_LOCAL].dtype, found[Ops.DEFINE_LOCAL].arg) == (word, (0, 32))
+    assert (found[Ops.DEFINE_REG].dtype, found[Ops.DEFINE_REG].arg) == (word.vec(8), (0, 2))
+    assert {u.arg.size for u in graph if u.op is Ops.PARAM} == {16}
+    loads = [u for u in graph if u.op is Ops.LOAD]
+    assert {u.dtype for u in loads} == {word.vec(8)}
+    gates = [u.src[2] for u in graph if u.op is Ops.INDEX and len(u.src) == 3]
+    assert {(g.dtype, g.arg) for g in gates} == {(dtypes.bool.vec(8), (0, 0, 1, 1, 2, 2, 3, 3))}
+
+
+def test_what_needs_more_than_32_bits_of_an_index_is_refused() -> None:
+    caps = Capabilities(dtypes=ALL_DTYPES - {"int64", "uint64"})
+    r, size = UOp.range(1 << 33, 0), 1 << 33
+    out = UOp.param(0, dtypes.uint8, (size,))
+    kernel = UOp.sink(out[r].store(UOp.const(dtypes.uint8, 1)).end(r))
+    with pytest.raises(UnsupportedError, match=r"RANGE counts to 2\*\*31 or beyond"):
+        compile_kernel(kernel, Target("NULL"), caps, CodegenOptions(noopt=True), "NULL")
