@@ -156,6 +156,17 @@ def test_ties_share() -> None:
     assert d.grad.item() == 0.5
 
 
+def test_ties_share_in_windows() -> None:
+    x = Tensor([[[2.0, 2.0, 1.0, 1.0]]], requires_grad=True)
+    x.max_pool2d((2,)).sum().backward()
+    assert x.grad is not None
+    equal(x.grad, np.array([[[0.5, 0.5, 0.5, 0.5]]], np.float32))
+    y = Tensor([1.0, 1.0, 3.0], requires_grad=True)
+    y.cummax(0)[0].sum().backward()
+    assert y.grad is not None
+    equal(y.grad, np.array([1.5, 0.5, 1.0], np.float32))
+
+
 def test_powers_at_zero() -> None:
     a, b = Tensor([0.0, 2.0], requires_grad=True), torch.tensor([0.0, 2.0], requires_grad=True)
     (a**1.5).sum().backward()
@@ -569,3 +580,15 @@ def test_the_slope_of_sin_anywhere(dtype: type) -> None:
     g = t.sin().sum().gradient(t)[0].numpy()
     expected = np.cos(x.astype(np.longdouble))
     assert np.abs(g - expected).max() <= 4 * np.finfo(dtype).eps
+
+
+def test_dropout_passes_what_it_kept() -> None:
+    Tensor.manual_seed(4)
+    x = Tensor(np.ones(400, np.float32), requires_grad=True)
+    with Tensor.train():
+        y = x.dropout(0.25)
+        y.sum().backward()
+    assert x.grad is not None
+    kept = y.numpy()
+    assert set(kept.tolist()) == {0.0, np.float32(1 / 0.75)}
+    np.testing.assert_array_equal(x.grad.numpy(), kept)

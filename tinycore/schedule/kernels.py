@@ -81,6 +81,7 @@ class Kernel:
     args: list[UOp] = field(default_factory=list)  # PARAM or BUFFER_VIEW per kernel argument
     reads: set[tuple[int, UOp | None]] = field(default_factory=set)
     write: int = -1  # the slot written
+    through: UOp | None = None  # the BUFFER_VIEW of it that a STORE writes to, if it does
     overwrites: UOp | None = None  # the version that a STORE replaces
     makes: UOp | None = None  # the STORE or CALL node, for writes into an existing buffer
     body: UOp | None = None  # of a CALL
@@ -364,11 +365,16 @@ class _Cutter:
             if node.op is Ops.AFTER:
                 k.overwrites = k.overwrites or node
                 self.run_stores(node)
-            elif node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND):
+            elif (
+                k.through is None and node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND)
+            ):
                 idx, _ = source_index(node, idx)
-            elif node.op is Ops.BUFFER_VIEW and node.dtype is node.src[0].dtype:
-                idx = (idx[0] + node.arg[1] // node.dtype.itemsize,)
-            else:
+            elif node.op is Ops.BUFFER_VIEW:
+                if k.through is None:
+                    found = self.storage(node)
+                    assert found is not None
+                    k.through = self.reference(found)
+            elif k.through is None or node.op not in _STORED_VIEWS:
                 raise ScheduleError(
                     f"cannot write through {node.op.name}: the target of a write is a view of a "
                     "buffer made by reshape, permute, shrink or flip"
@@ -577,9 +583,9 @@ class _Cutter:
         use = self.own[u]
         (at,) = self.sources[u, use]
         value = self.read(at)
-        param = self.params[k.write]
-        out = self.at_version(param, k.overwrites)
-        where = flatten(param.arg.shape, use.at).simplify()
+        whole = self.params[k.write]
+        out = self.at_version(whole if k.through is None else k.through, k.overwrites)
+        where = flatten(whole.arg.shape if k.through is None else shape_of(out), use.at).simplify()
         if not _reads_elsewhere(value, out, where):
             self.finish(k, out, where, value)
             return
@@ -592,12 +598,13 @@ class _Cutter:
         )
         second = self.open_kernel(u, k.shape, k.device)
         second.makes, second.overwrites, second.write = u, k.overwrites, k.write
+        second.through = k.through
         second.index, second.ranges, second.axes = k.index, k.ranges, len(k.ranges)
         flat = flatten(max_shape(k.shape), k.index).simplify()
         read = UOp(Ops.LOAD, value.dtype, (UOp(Ops.INDEX, value.dtype, (aside, flat)),))
         second.reads.add((slot, None))
         self.finish(second, out, where, read)
-        k.makes, k.overwrites, k.write = None, None, slot
+        k.makes, k.overwrites, k.write, k.through = None, None, slot, None
         self.finish(k, aside, flat, value)
 
     def finish(self, k: Kernel, out: UOp, where: UOp, value: UOp) -> None:
@@ -648,9 +655,11 @@ def _more(a: Any, b: Any) -> bool:
 
 
 def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
-    """Whether `value` reads `buffer` at another place than `where`, or through a view of it."""
+    """Whether `value` reads the memory of `buffer`, a PARAM or a BUFFER_VIEW of one, at another
+    place than `where`, or by another view of it."""
     bit = 1 << Ops.INDEX
-    slot = buffer.arg.slot
+    view = buffer.op is Ops.BUFFER_VIEW
+    slot = buffer.src[0].arg.slot if view else buffer.arg.slot
     for u in toposort(value, lambda n: bool(n.mask & bit)):
         if u.op is not Ops.INDEX:
             continue
@@ -658,7 +667,10 @@ def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
         if read is buffer:
             if u.src[1] is not where:
                 return True
-        elif read.op is Ops.BUFFER_VIEW and read.src[0].arg.slot == slot:
+        elif read.op is Ops.BUFFER_VIEW:
+            if read.src[0].arg.slot == slot:
+                return True
+        elif view and read.arg.slot == slot:
             return True
     return False
 
