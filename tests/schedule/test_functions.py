@@ -10,6 +10,7 @@ import pytest
 from tests.schedule.kernel_evaluator import Memory, run_linear
 from tinycore import Tensor, function
 from tinycore.dtype import dtypes
+from tinycore.engine import realize as engine
 from tinycore.errors import VerifyError
 from tinycore.schedule import ScheduleOptions, schedule
 from tinycore.schedule.functions import (
@@ -137,6 +138,20 @@ def test_linear_in_linear_is_flat() -> None:
     verify(linear, LINEAR_SCHEDULE, "test")
     once = data + 2 * data.sum()
     np.testing.assert_allclose(got, once + 2 * once.sum(), rtol=1e-5)
+
+
+def test_a_linear_that_is_run_by_hand_may_call_others() -> None:
+    twice = UOp(
+        Ops.LINEAR,
+        src=(
+            both(4).call(*[UOp.param(slot, F, (4,), "CPU") for slot in (2, 1, 0, 0)]),
+            both(4).call(*[UOp.param(slot, F, (4,), "CPU") for slot in (1, 2, 2, 0)]),
+        ),
+    )
+    x = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
+    out = Tensor.empty(4)
+    engine.run_linear(UOp(Ops.LINEAR, src=(twice.call(x.uop.base, out.uop.base),)), {})
+    assert out.tolist() == [3.0, 6.0, 9.0, 12.0]
 
 
 @pytest.mark.parametrize("plan_memory", [True, False])

@@ -249,6 +249,18 @@ def test_inside_of_a_function(precompile: bool) -> None:
         np.testing.assert_allclose(g.numpy(), p.numpy(), rtol=1e-4, atol=1e-4)
 
 
+def test_what_a_kernel_makes_in_a_precompiled_function_is_not_copied() -> None:
+    @function(precompile=True)
+    def layer(x: Tensor, w: Tensor) -> Tensor:
+        return Tensor.custom_kernel(Tensor.empty(3, 4), x, w, fxn=product)[0]
+
+    x, w = numbers(3, 4), numbers(4, 4, seed=1)
+    out = layer(layer(x, w), w)
+    before = GlobalCounters.kernel_count
+    np.testing.assert_allclose(out.numpy(), x.numpy() @ w.numpy() @ w.numpy(), rtol=1e-4, atol=1e-5)
+    assert GlobalCounters.kernel_count - before == 2
+
+
 def test_a_function_that_writes_to_its_argument_by_a_kernel() -> None:
     @function
     def bump(x: Tensor) -> Tensor:

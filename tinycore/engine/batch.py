@@ -17,6 +17,7 @@ from tinycore.device import Buffer, Copy, Device, Launch, Slot, copy_buffer
 from tinycore.engine.programs import Compiled, compile_all, compile_program, loaded
 from tinycore.engine.values import evaluate_ints
 from tinycore.errors import ArgumentError
+from tinycore.schedule.order import flat_linear
 from tinycore.uop.args import ProgramInfo
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -97,7 +98,11 @@ def check_buffers(compiled: Compiled, args: Sequence[UOp]) -> None:
 
 
 def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item]:
-    """The items of `linear`; buffers in `slots` are left open under their number."""
+    """The items of `linear`; buffers in `slots` are left open under their number.
+
+    A LINEAR that is called in it gives its items in the call's place.
+    """
+    linear = flat_linear(linear)
     programs = compile_calls(linear)
     slots = slots or {}
     refs: dict[UOp, Ref] = {}

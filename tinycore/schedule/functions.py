@@ -147,9 +147,17 @@ def _call_out(sink: UOp, slots: Slots, build: Build) -> UOp:
             shape = shape_of(u)
             assert shape is not None
             done[u] = shaped(calls[u.src[0]][u.arg], shape)
+        elif u.op is Ops.CONTIGUOUS and _is_value_of_call(new := done.get(u.src[0], u.src[0])):
+            done[u] = new  # it has a buffer of its own
         else:
             done[u] = _rebuilt(u, done)
     return done.get(sink, sink)
+
+
+def _is_value_of_call(u: UOp) -> bool:
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u.op is Ops.AFTER and u.src[1].op is Ops.CALL and u.src[1].src[0].op is Ops.LINEAR
 
 
 def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:

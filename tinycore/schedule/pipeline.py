@@ -27,6 +27,7 @@ from tinycore.schedule.multi import (
 from tinycore.schedule.order import order_kernels
 from tinycore.schedule.parameterise import parameterise
 from tinycore.uop.args import ParamArg
+from tinycore.uop.effects import storage_under
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.specs import KERNEL_GRAPH, LINEAR_SCHEDULE, TENSOR_GRAPH
@@ -117,7 +118,8 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     count = len([g for g in given if isinstance(g, str)])
     body = over_buffers(body, given)
     # each value in a buffer of its own: it may be an argument, or a view of what another is
-    sink = UOp.sink(*[v if _own_storage(v) else v.contiguous() for v in body.src])
+    stored = _own_storage(body, count)
+    sink = UOp.sink(*[v if v in stored else v.contiguous() for v in body.src])
     template = build_template(sink, count, options)
     moved: dict[int, int] = {}
     outputs: list[UOp] = []
@@ -156,8 +158,24 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     return made
 
 
-def _own_storage(u: UOp) -> bool:
-    return u.op is Ops.CONTIGUOUS
+def _own_storage(body: UOp, count: int) -> set[UOp]:
+    """The values of TUPLE `body` that are all of a buffer that nothing else is: a CONTIGUOUS, or
+    what a kernel made of storage from slot `count` on."""
+    out = {v for v in body.src if v.op is Ops.CONTIGUOUS}
+    bit = 1 << Ops.AFTER
+    if not body.mask & bit:
+        return out
+    versions: dict[UOp, int] = {}
+    for u in toposort(body, lambda n: bool(n.mask & bit)):
+        if u.op is Ops.AFTER:
+            base = storage_under(u)
+            versions[base] = versions.get(base, 0) + 1
+    for v in body.src:
+        if v.op is Ops.AFTER:
+            base = storage_under(v)
+            if base.op is Ops.PARAM and base.arg.slot >= count and versions[base] == 1:
+                out.add(v)
+    return out
 
 
 def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template:
