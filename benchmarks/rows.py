@@ -222,6 +222,31 @@ def training_step(session: Session, libraries: Sequence[str], rounds: int) -> li
     ]
 
 
+def layers(session: Session, libraries: Sequence[str], rounds: int) -> list[Row]:
+    """Equal transformer layers as a precompiled function, beside the same layers written plainly:
+    schedule alone."""
+    program = "from layers import measure; print(measure({}, {!r}, repeats=1)['schedule'])"
+    ways = {"tinycore": "precompiled", "written plainly": "plain"}
+    environment = session.environment("tinycore", session.threads)
+    folder = str(Path(__file__).parent)
+
+    def seconds(name: str, count: int) -> float:
+        command = [sys.executable, "-c", program.format(count, ways[name])]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise WorkerError(done.stderr)
+        return float(done.stdout)
+
+    return [
+        Row(
+            f"schedule {count} equal layers",
+            interleave(list(ways), rounds, lambda name, count=count: seconds(name, count)),
+            {"written plainly": 0.5} if count >= 12 else {},
+        )
+        for count in (2, 12, 32)
+    ]
+
+
 def replay(session: Session, libraries: Sequence[str], rounds: int) -> list[Row]:
     """A captured chain of tiny kernels: seconds per kernel."""
     libraries = [name for name in libraries if name in TINY]
@@ -247,5 +272,6 @@ GROUPS: dict[str, Group] = {
     "first": first_result,
     "matmul": matmul,
     "step": training_step,
+    "layers": layers,
     "replay": replay,
 }

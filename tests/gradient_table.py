@@ -635,6 +635,23 @@ TABLE: dict[str, list[Case]] = {
             for m in ("nearest", "nearest-exact")
         ],
     ],
+    "qr": [
+        Case(lambda a: a.qr(), lambda a: torch.linalg.qr(a, mode="complete"), (normal(3, 3),)),
+        Case(lambda a: a.qr()[1], lambda a: torch.linalg.qr(a)[1], (normal(2, 4),)),
+        Case(
+            lambda a: (a.qr()[0][:, :2], a.qr()[1][:2]), torch.linalg.qr, (normal(4, 2),)
+        ),  # the columns beyond are not unique
+    ],
+    "svd": [  # whose vectors are unique but for their signs
+        Case(
+            lambda a: [x * x if x.ndim == 2 else x for x in a.svd(False)],
+            lambda a: [
+                x * x if x.ndim == 2 else x for x in torch.linalg.svd(a, full_matrices=False)
+            ],
+            (normal(*shape),),
+        )
+        for shape in ((3, 3), (4, 2))
+    ],
     # --- networks
     "sequential": [
         Case(

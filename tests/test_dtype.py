@@ -156,6 +156,21 @@ def test_tensors_promote_by_the_lattice() -> None:
         assert x.eq(y).dtype is dtypes.bool
 
 
+def test_operands_are_cast_to_the_join_before_the_op() -> None:
+    """Value and dtype of every pair of dtypes: as if both had been cast first."""
+    values = {d: Tensor([0, 1, 3, 100], dtype=d).realize() for d in dtypes.all}
+    mixed, cast = [], []
+    for a, b in itertools.product(dtypes.all, repeat=2):
+        join, x, y = least_upper_dtype(a, b), values[a], values[b].flip(0)
+        mixed += [x * y, x.maximum(y)]
+        u, v = x.cast(join), y.cast(join)
+        cast += [u * v, u.maximum(v)]
+    mixed[0].realize(*mixed[1:], *cast)
+    for found, want in zip(mixed, cast, strict=True):
+        assert found.dtype is want.dtype
+        np.testing.assert_array_equal(found.numpy(), want.numpy())
+
+
 @pytest.mark.parametrize(
     ("dtype", "scalar", "join"),
     [

@@ -7,7 +7,13 @@ import pytest
 
 import tinycore
 from tinycore import GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function, nn
-from tinycore.errors import ArgumentTypeError, GradientError, ScheduleError, VerifyError
+from tinycore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    GradientError,
+    ScheduleError,
+    VerifyError,
+)
 from tinycore.schedule.functions import body_cache
 from tinycore.schedule.pipeline import ScheduleCounts, schedule_cache
 from tinycore.uop import Ops
@@ -367,6 +373,49 @@ def test_writes_to_arguments(mode: dict, stored: bool) -> None:
     assert old.tolist() == [1.0, 2.0, 3.0, 4.0]
     if stored:
         assert cache.realize().uop.base is buffer
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_value_read_before_a_write_is_the_old_one(mode: dict) -> None:
+    w = Tensor([1.0, 2.0, 3.0]).realize()
+
+    @function(**mode)
+    def scaled(x: Tensor) -> Tensor:
+        return x * w
+
+    x = Tensor([10.0, 20.0, 30.0]).realize()
+    old = scaled(x)
+    x.assign(x + 1)
+    middle = scaled(x)
+    w.assign(w * 100)
+    new = scaled(x)
+    assert new.tolist() == [1100.0, 4200.0, 9300.0]
+    assert middle.tolist() == [11.0, 42.0, 93.0]
+    assert old.tolist() == [10.0, 40.0, 90.0]
+
+
+def test_values_of_a_precompiled_function_are_computed_together() -> None:
+    @function(precompile=True)
+    def both(x: Tensor) -> tuple:
+        return x.sum(), (x * 2).exp().sum()
+
+    total, other = both(numbers(5))
+    assert kernels_of(total) == kernels_of(total) + 2
+    assert kernels_of(other) == 0
+
+
+def test_an_argument_is_written_to_by_its_parameter_only() -> None:
+    state = Tensor([1.0, 2.0]).realize()
+
+    @function
+    def alias(x: Tensor) -> Tensor:
+        state[0] = 5.0
+        return x * 2
+
+    assert alias(state.clone()).tolist() == [2.0, 4.0]
+    with pytest.raises(ArgumentError, match="passed as number 0 was written to under another"):
+        alias(state)
+    assert state.tolist() == [5.0, 2.0]
 
 
 def test_what_outlives_the_call_holds_no_params() -> None:

@@ -156,6 +156,17 @@ def test_ties_share() -> None:
     assert d.grad.item() == 0.5
 
 
+def test_ties_share_in_windows() -> None:
+    x = Tensor([[[2.0, 2.0, 1.0, 1.0]]], requires_grad=True)
+    x.max_pool2d((2,)).sum().backward()
+    assert x.grad is not None
+    equal(x.grad, np.array([[[0.5, 0.5, 0.5, 0.5]]], np.float32))
+    y = Tensor([1.0, 1.0, 3.0], requires_grad=True)
+    y.cummax(0)[0].sum().backward()
+    assert y.grad is not None
+    equal(y.grad, np.array([1.5, 0.5, 1.0], np.float32))
+
+
 def test_powers_at_zero() -> None:
     a, b = Tensor([0.0, 2.0], requires_grad=True), torch.tensor([0.0, 2.0], requires_grad=True)
     (a**1.5).sum().backward()
@@ -362,3 +373,222 @@ def test_mixed_precision() -> None:
     assert x.grad is not None and w.grad is not None
     assert x.grad.dtype is dtypes.float32
     assert w.grad.dtype is dtypes.float16
+
+
+READS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: (x * 2).contiguous(),
+    "clone": lambda x: (x * 2).clone(),
+    "copy": lambda x: (x * 2).to("PYTHON"),
+    "inside": lambda x: (x * 2).contiguous() * 3 + x,
+    "both-ways": lambda x: (x * 2).contiguous() + x * 2,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reading_a_value_does_not_cut_it_off(name: str) -> None:
+    """Neither the tensor that is read nor one on the way to it, whatever its memory."""
+
+    def grad(read: bool) -> Any:
+        x = Tensor([1.0, 2.0], requires_grad=True)
+        y = READS[name](x)
+        z = y.square().to(None)
+        if read:
+            assert y.numpy().shape == z.numpy().shape
+        z.sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    assert grad(True) == grad(False)
+
+
+def test_a_realized_tensor_is_a_value() -> None:
+    """realize() is what cuts a tensor off: it gets the gradient, what it came from gets none."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = (x * 2).realize()
+    (y * y).sum().backward()
+    assert x.grad is None
+    assert y.grad is not None and y.grad.tolist() == [4.0, 8.0]
+
+
+def test_what_was_computed_before_a_write_is_of_the_old_value() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True).realize()
+    before = (x * x).sum()
+    x.assign(Tensor([5.0, 6.0]))
+    before.backward()
+    assert x.grad is None
+    (x * x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [10.0, 12.0]
+
+
+def test_targets_may_stand_anywhere() -> None:
+    """Intermediate tensors, the tensor itself, one target twice, a target above another."""
+    x = Tensor([1.0, 2.0])
+    y = x * 3
+    z = y * y
+    out = z.sum()
+    gx, gy, gz, gout, again = out.gradient(x, y, z, out, y)
+    assert gx.tolist() == [18.0, 36.0]
+    assert gy.tolist() == again.tolist() == [6.0, 12.0]
+    assert gz.tolist() == [1.0, 1.0]
+    assert gout.item() == 1.0
+
+
+def test_intermediate_tensors_get_gradients_while_they_are_held() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    assert y.requires_grad is True
+    (y * y).sum().backward()
+    assert y.grad is not None and y.grad.tolist() == [6.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (None, None, None),
+        (None, False, None),
+        (False, False, False),
+        (True, None, True),
+        (True, False, True),
+    ],
+)
+def test_requires_grad_is_handed_on(a: bool | None, b: bool | None, expected: bool | None) -> None:
+    x, y = Tensor([1.0], requires_grad=a), Tensor([1.0], requires_grad=b)
+    assert (x * y).requires_grad is expected
+    assert (x > 0).where(x, y).requires_grad is expected
+    assert x.cat(y).requires_grad is expected
+    assert (x < y).requires_grad is not True
+    assert (x * y).int().requires_grad is not True
+    assert (x * y).detach().requires_grad is False
+    assert (x * y).requires_grad_(True).requires_grad is True
+
+
+def test_integers_and_bits_pass_no_gradient() -> None:
+    x = Tensor([1.5, 2.5], requires_grad=True)
+    for y in (x.int().float(), x.bitcast(dtypes.int32).bitcast(dtypes.float32), (x > 2).float()):
+        with pytest.raises(GradientError, match="does not depend"):
+            (y * 1).sum().gradient(x)
+        (y * x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == y.tolist()
+        x.grad = None
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64])
+def test_gradients_have_the_dtype_of_their_tensor(dtype: Any) -> None:
+    w = Tensor([1.0, 2.0]).cast(dtype).requires_grad_(True)
+    x = Tensor([3.0, 5.0], requires_grad=True)
+    (w * x * w.float()).float().sum().backward()
+    assert w.grad is not None and x.grad is not None
+    assert w.grad.dtype is dtype
+    assert x.grad.dtype is dtypes.float32
+    assert w.grad.float().tolist() == [6.0, 20.0]
+    assert x.grad.tolist() == [1.0, 4.0]
+    (g,) = (w * 2).sum().gradient(w, gradient=Tensor(3.0))
+    assert g.dtype is dtype
+
+
+def test_small_floats_add_up_in_float32() -> None:
+    """4,096 gradients of 1 and 1e-3 reach one float16: their sum is not rounded on the way."""
+    w = Tensor([1.0]).half().requires_grad_(True)
+    factors = np.where(np.arange(4096) % 2, 1, 1e-3).astype(np.float16)
+    (w.expand(4096) * Tensor(factors)).float().sum().backward()
+    assert w.grad is not None
+    assert w.grad.item() == np.float16(factors.astype(np.float64).sum())
+
+
+def test_contiguous_backward_stores_the_gradient() -> None:
+    x = Tensor.empty(8, 8)
+
+    def kernels(y: Tensor) -> int:
+        (g,) = (y * y).sum(0).exp().sum().gradient(x)
+        return len(g.exp().schedule_linear().src)
+
+    assert kernels(x.contiguous_backward()) == kernels(x) + 1
+
+
+def test_hessians() -> None:
+    """All second derivatives, row by row, against torch."""
+
+    def f(x: Any, exp: Any) -> Any:
+        return exp(x[0] * x[1]) + (x[1] * x[2] ** 3) / (1 + x[0] * x[0]) + x.prod()
+
+    v = np.array([0.3, -0.7, 1.1])
+    x = Tensor(v)
+    (first,) = f(x, Tensor.exp).gradient(x)
+    rows = [first[i].gradient(x)[0].numpy() for i in range(3)]
+    expected = torch.autograd.functional.hessian(lambda x: f(x, torch.exp), torch.tensor(v))
+    np.testing.assert_allclose(rows, expected.numpy(), rtol=1e-12)
+
+
+def test_a_gradient_with_a_penalty_on_gradients() -> None:
+    """backward through a gradient: the weights get the second-order terms."""
+    ws, xs = floats(4, 3).astype(np.float64), floats(5, 3, seed=1).astype(np.float64)
+    w, x = Tensor(ws, requires_grad=True), Tensor(xs)
+    out = (x @ w.T).tanh().sum()
+    (slope,) = out.gradient(x)
+    (out + (slope.square().sum(1).sqrt() - 1).square().mean()).backward()
+    tw, tx = torch.tensor(ws, requires_grad=True), torch.tensor(xs, requires_grad=True)
+    tout = (tx @ tw.T).tanh().sum()
+    (tslope,) = torch.autograd.grad(tout, tx, create_graph=True)
+    (tout + (tslope.square().sum(1).sqrt() - 1).square().mean()).backward()
+    assert w.grad is not None and tw.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), tw.grad.numpy(), rtol=1e-10)
+
+
+def test_long_chains() -> None:
+    """100,000 operations: no recursion, and a gradient as long as a few times the chain."""
+    x = Tensor([1.0, 2.0], requires_grad=True).realize()
+
+    def gradient_nodes(count: int) -> int:
+        y = x
+        for k in range(count // 2):
+            y = y * 1.0001 if k % 2 else y + x
+            y = y.sin()
+        x.grad = None
+        y.sum().backward()
+        assert x.grad is not None
+        return len(x.grad.uop.toposort())
+
+    short, long = gradient_nodes(1000), gradient_nodes(100_000)
+    assert long < 101 * short
+    x.grad = None
+
+
+def test_assigning_in_place_operators_pass_gradients_on() -> None:
+    for stored in (True, False):
+        x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+        w = Tensor([2.0, 4.0], requires_grad=True)
+        t = x * 1.0
+        if stored:  # memory that is written to
+            t = Tensor.empty(3)
+            t.assign(x)
+        t *= 2
+        t[1:] += w
+        t[0:2] *= w
+        t.sum().backward()
+        assert x.grad is not None and w.grad is not None
+        assert x.grad.tolist() == [4.0, 8.0, 2.0]
+        assert w.grad.tolist() == [6.0, 7.0]  # of 2 w0 + (4 + w0) w1 + 6 + w1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_slope_of_sin_anywhere(dtype: type) -> None:
+    """The cosine to a few roundings of 1, for great arguments too."""
+    points = [0, 1e-30, 1e-8, 1.5707964, 3.9, 4.1, 22, 1000, 1e5, 1e10, 1e38]
+    x = np.array([*points, *[-p for p in points]], dtype)
+    t = Tensor(x)
+    g = t.sin().sum().gradient(t)[0].numpy()
+    expected = np.cos(x.astype(np.longdouble))
+    assert np.abs(g - expected).max() <= 4 * np.finfo(dtype).eps
+
+
+def test_dropout_passes_what_it_kept() -> None:
+    Tensor.manual_seed(4)
+    x = Tensor(np.ones(400, np.float32), requires_grad=True)
+    with Tensor.train():
+        y = x.dropout(0.25)
+        y.sum().backward()
+    assert x.grad is not None
+    kept = y.numpy()
+    assert set(kept.tolist()) == {0.0, np.float32(1 / 0.75)}
+    np.testing.assert_array_equal(x.grad.numpy(), kept)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.gradient_table import NONE, TABLE, Array, Case
-from tinycore import Tensor
+from tinycore import Tensor, function
 
 STEP = 1e-6  # of finite differences: errors are about STEP**2 and 1e-16 / STEP
 
@@ -130,13 +130,33 @@ def second_order(case: Case) -> tuple[list[Array], list[Array]]:
 
 
 # torch has no second order of a product of two zeros that are scattered to one place
-BEYOND_TORCH = {("scatter_reduce", 10)}
+# (an SVD takes five seconds for each)
+LEFT_OUT = {("scatter_reduce", 10), ("svd", 1)}
 TWICE = [(n, k) for n, cases in TABLE.items() for k, c in enumerate(cases) if c.theirs and c.smooth]
 
 
-@pytest.mark.parametrize(("name", "number"), [t for t in TWICE if t not in BEYOND_TORCH])
+@pytest.mark.parametrize(("name", "number"), [t for t in TWICE if t not in LEFT_OUT])
 def test_second_order(name: str, number: int) -> None:
     case = TABLE[name][number]
     for ours, theirs in zip(*second_order(case), strict=True):
         scale = max(1.0, float(np.abs(theirs).max()))
         np.testing.assert_allclose(ours, theirs, rtol=case.rtol, atol=case.rtol * scale)
+
+
+def gradients(f: Callable[..., Any], arrays: Sequence[Array]) -> list[Any]:
+    inputs = [Tensor(x, requires_grad=True) for x in arrays]
+    found = outputs_of(f(*inputs))
+    sum([(o * Tensor(w)).sum() for o, w in zip(found, weights_of(found), strict=True)]).backward()
+    return [None if x.grad is None else x.grad.numpy() for x in inputs]
+
+
+@pytest.mark.parametrize("name", [n for n in TABLE if n not in ("assign", "svd", "to")])
+def test_through_a_function(name: str) -> None:
+    """Scheduled once, forward and backward, a method has the gradient that it has by itself."""
+    case = TABLE[name][0]
+    called = function(case.ours, precompile=True, precompile_backward=True)
+    plain, found = gradients(case.ours, case.inputs), gradients(called, case.inputs)
+    for a, b in zip(plain, found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-14)

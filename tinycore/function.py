@@ -12,7 +12,8 @@ once and called; it then takes its arguments from memory and leaves its values t
 
 State: a function may write to tensors, its own arguments or others (a cache, a running mean). Such
 a function is written out at once, at each call, `precompile` or not. Random numbers need no writing
-out: the counter they draw from is advanced outside of the body.
+out: the counter they draw from is advanced outside of the body. An argument goes by its parameter:
+to write to it under another name is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from tinycore.engine import versions
 from tinycore.engine.live import live_tensors, note_rebound
-from tinycore.errors import ArgumentTypeError
+from tinycore.errors import ArgumentError, ArgumentTypeError
 from tinycore.tensor.base import TensorBase
 from tinycore.tensor.views import MEMORY, is_stored, put_back
 from tinycore.uop.args import CallInfo, ParamArg
@@ -73,8 +74,9 @@ def function(
     gradient. `grad_fxn(gradient of each result.., call)` takes the place of differentiation: it
     returns a gradient, or None, for each of `call.src[1:]`. Also for methods.
 
-    Raises: ArgumentTypeError where `fxn` is not callable; ScheduleError where it asks for the
-    numbers of something that depends on its arguments.
+    Raises: ArgumentTypeError where `fxn` is not callable; when called, ScheduleError where it asks
+    for the numbers of something that depends on its arguments, ArgumentError where it writes to an
+    argument under another name.
 
     >>> from tinycore import Tensor, function
     >>> @function
@@ -114,9 +116,10 @@ def function(
 
 
 class _Argument(NamedTuple):
-    """A tensor that was passed, the one that stands for it, and the PARAM that this holds."""
+    """A tensor that was passed, what it was then, the one that stands for it and its PARAM."""
 
     given: TensorBase
+    was: UOp
     stand_in: TensorBase
     param: UOp
 
@@ -143,6 +146,14 @@ class _Trace:
         except BaseException:
             self._leave([], known)  # what was written before stays written
             raise
+        for n, a in enumerate(self.arguments.values()):
+            if self._was_written(a):
+                self._leave([], known)
+                raise ArgumentError(
+                    f"[function] the tensor passed as number {n} was written to under another name "
+                    "while the function ran; in a function an argument goes by its parameter: "
+                    "write to that, or pass a copy (.clone())"
+                )
         originals = {id(a.stand_in): a.given for a in self.arguments.values()}
         new: list[TensorBase] = []
 
@@ -179,7 +190,7 @@ class _Trace:
             memory = MEMORY if is_stored(u) and versions.is_newest(u) else None
             arg = ParamArg(len(self.arguments), x.shape, device=x.device, name=self.token)
             param = UOp(Ops.PARAM, u.dtype, (), arg, memory)
-            found = _Argument(x, x._wrap(param, x.requires_grad), param)
+            found = _Argument(x, u, x._wrap(param, x.requires_grad), param)
             self.arguments[id(x)] = found
         return found.stand_in
 
@@ -191,6 +202,11 @@ class _Trace:
             return False
         order = toposort(u, lambda n: bool(n.mask & _OPEN))
         return any([n.op is Ops.PARAM and n.arg.name == self.token for n in order])
+
+    def _was_written(self, a: _Argument) -> bool:
+        """Whether what was passed holds more now than its old value put into memory."""
+        u = a.given.uop
+        return u is not a.was and (u.base.op is Ops.AFTER or self._depends(u))
 
     def _writes(self, made: list[TensorBase], known: dict[int, Any], first_new: int) -> bool:
         """Whether the function wrote to tensors that stay."""
@@ -214,7 +230,9 @@ class _Trace:
     ) -> None:
         """Puts the arguments in the place of PARAMs, in `made` and in all that is alive."""
         kept = skip or set()
-        mapping = {a.param: a.given.uop for a in self.arguments.values()}
+        mapping = {
+            a.param: a.was if self._was_written(a) else a.given.uop for a in self.arguments.values()
+        }
         memo: dict[UOp, UOp] = {}
         own = {id(a.stand_in) for a in self.arguments.values()}
         everything: list[Any] = [*live_tensors(), *made]

@@ -34,7 +34,17 @@ Rule = Callable[[UOp, UOp, Need], Grads]
 def compute_gradient(root: UOp, root_grad: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
     """The gradient of `root`, weighed by `root_grad`, for each of `targets` that it depends on.
 
+    Where several elements are the greatest, they share the gradient of max evenly, and so do both
+    sides of maximum; at the bounds of clip it passes. Rounding, comparisons, integers, bitcasts and
+    DETACH let none through. Small floats are added up as float32.
+
     Raises: GradientError where an op on the way has no gradient rule.
+
+    >>> from tinycore import Tensor
+    >>> x = Tensor([1.0, 2.0, 3.0])
+    >>> found = compute_gradient((x * x).sum().uop, Tensor(1.0).uop, {x.uop})
+    >>> Tensor(found[x.uop]).tolist()
+    [2.0, 4.0, 6.0]
     """
     return compute_gradients({root: root_grad}, targets)
 
@@ -44,6 +54,13 @@ def compute_gradients(roots: dict[UOp, UOp], targets: set[UOp]) -> dict[UOp, UOp
     `targets` that one of them depends on.
 
     Raises: GradientError where an op on the way has no gradient rule.
+
+    >>> from tinycore import Tensor
+    >>> x = Tensor([1.0, 2.0])
+    >>> double, square = x * 2, x * x
+    >>> weights = {double.uop: Tensor([1.0, 1.0]).uop, square.uop: Tensor([10.0, 10.0]).uop}
+    >>> Tensor(compute_gradients(weights, {x.uop})[x.uop]).tolist()
+    [22.0, 42.0]
     """
     order, on_path = _paths(roots, targets)
     uses: dict[UOp, int] = {}
@@ -201,9 +218,15 @@ def _log2(u: UOp, g: UOp, need: Need) -> Grads:
 
 
 def _sin(u: UOp, g: UOp, need: Need) -> Grads:
+    """The cosine by one sine: of pi / 2 - x, and where that rounds too much, beyond |x| of 4, by
+    1 - 2 sin(x / 2)**2, as x / 2 is exact."""
     x = u.src[0]
-    turned = UOp(Ops.SUB, x.dtype, (_full(x.dtype, math.pi / 2, x), x))
-    return (_mul(g, UOp(Ops.SIN, x.dtype, (turned,))),)
+    dtype = x.dtype
+    near = _less(_mul(x, x), _full(dtype, 16.0, x))
+    turned = UOp(Ops.SUB, dtype, (_full(dtype, math.pi / 2, x), x))
+    s = UOp(Ops.SIN, dtype, (UOp(_WHERE, dtype, (near, turned, _scaled(x, 0.5))),))
+    far = UOp(Ops.SUB, dtype, (_full(dtype, 1.0, x), _scaled(_mul(s, s), 2.0)))
+    return (_mul(g, UOp(_WHERE, dtype, (near, s, far))),)
 
 
 def _max(u: UOp, g: UOp, need: Need) -> Grads:

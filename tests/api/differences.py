@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-_FUNCTIONS = "calls and kernels of the user's own on tensors are being built"
 _ALGEBRA = "linear algebra and hashing are being built"
 
 COMING: dict[str, str] = {
-    **dict.fromkeys(
-        [f"tinycore.Tensor.{name}" for name in ("as_param", "call", "callify", "custom_kernel")]
-        + ["tinycore.UOp.custom_kernel"],
-        _FUNCTIONS,
-    ),
     **dict.fromkeys(
         [f"tinycore.Tensor.{name}" for name in ("hash", "keccak", "qr", "svd")], _ALGEBRA
     ),

@@ -114,3 +114,12 @@ def test_environment_names_device_threads_and_an_own_cache(monkeypatch: pytest.M
         assert (theirs["DEV"], theirs["CC"]) == ("CPU", "/usr/bin/clang-7")
         assert theirs["CACHEDB"].endswith("clang-7.db")
         assert "DEV" not in session.environment("numpy", 1)
+
+
+@pytest.mark.usefixtures("on_path")
+def test_layers_are_cut_once_where_they_are_precompiled() -> None:
+    from layers import measure
+
+    plain, called = [measure(3, way, repeats=1) for way in ("plain", "precompiled")]
+    assert plain["cut"] == plain["kernels"]
+    assert called["cut"] < plain["cut"] * 2 / 3

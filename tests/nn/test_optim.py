@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -449,3 +450,28 @@ def test_training_is_restored() -> None:
 
     assert inside()
     assert not Tensor.training
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_training_goes_on_from_a_state_dict(fused: bool, tmp_path: Path) -> None:
+    """What an optimiser holds is found, saved and loaded as a model is; the steps then go on."""
+
+    def fresh() -> Any:
+        return AdamW([Tensor(W), Tensor(B)], lr=0.02, fused=fused)
+
+    def steps(optimizer: Any, count: int) -> list[np.ndarray]:
+        w, b = optimizer.params
+        with Tensor.train():
+            for _ in range(count):
+                optimizer.zero_grad()
+                (Tensor(X) @ w + b).tanh().square().sum().backward()
+                optimizer.step()
+        return [w.numpy(), b.numpy()]
+
+    first, second = fresh(), fresh()
+    steps(first, 3)
+    nn.state.safe_save(nn.state.get_state_dict(first), str(tmp_path / "state.safetensors"))
+    loaded = nn.state.safe_load(tmp_path / "state.safetensors")
+    nn.state.load_state_dict(second, loaded, verbose=False)
+    for a, b in zip(steps(first, 3), steps(second, 3), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tensor.checks import equal, floats
-from tinycore import Tensor, dtypes, nn
+from tinycore import Context, Tensor, dtypes, nn
 from tinycore.errors import ArgumentError, ArgumentTypeError, FileFormatError, ShapeError
 from tinycore.nn.state import (
     get_parameters,
@@ -87,6 +87,46 @@ def test_load_state_dict_changes_all_or_nothing() -> None:
     assert net.point.x.dtype is dtypes.float16
 
 
+def test_a_value_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "x.safetensors"
+    other = Net()
+    safe_save(get_state_dict(other), file)
+    state = safe_load(file)
+    net = Net()
+    before = {k: t.numpy() for k, t in get_state_dict(net).items()}
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(EOFError, match="cut short"):
+        load_state_dict(net, state, verbose=False, consume=True)
+    for name, t in get_state_dict(net).items():
+        equal(t, before[name])
+    assert list(state) == NAMES
+
+
+def test_values_may_stay_unread(tmp_path: Path) -> None:
+    file = tmp_path / "x.safetensors"
+    safe_save({"weight": Tensor([[1.0, 2.0]]), "bias": Tensor([3.0])}, file)
+    layer = nn.Linear(2, 1)
+    load_state_dict(layer, safe_load(file), verbose=False, realize=False)
+    assert not layer.weight.uop.is_realized
+    assert layer.weight.device != f"DISK:{file}"
+    assert layer(Tensor([1.0, 1.0])).tolist() == [6.0]
+
+
+def test_what_was_not_used_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    layer = nn.Linear(1, 1)
+    state = {"weight": Tensor([[1.0]]), "scale": Tensor([1.0])}
+    with Context(DEBUG=1):
+        load_state_dict(layer, state, strict=False)
+    told = capsys.readouterr().err
+    assert "not used: scale" in told
+    assert "kept: bias" in told
+    with Context(DEBUG=1):
+        load_state_dict(layer, state, strict=False, verbose=False)
+    assert "scale" not in capsys.readouterr().err
+    with pytest.raises(ArgumentTypeError, match="weight is a list"):
+        load_state_dict(layer, {"weight": [[1.0]]}, strict=False)  # type: ignore[dict-item]
+
+
 def test_safetensors_there_and_back(tmp_path: Path) -> None:
     file = tmp_path / "x.safetensors"
     kinds = [d for d in dtypes.all if d not in dtypes.fp8_fnuz]
@@ -122,6 +162,24 @@ def test_the_file_is_as_others_read_it(tmp_path: Path) -> None:
     header = json.loads(raw[8 : 8 + length])
     assert header == {"x": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
     np.testing.assert_array_equal(np.frombuffer(raw[8 + length :], np.float32), x.reshape(-1))
+
+
+def test_beyond_four_gigabytes(tmp_path: Path) -> None:
+    far = 5 << 30
+    header = {
+        "hole": {"dtype": "U8", "shape": [far], "data_offsets": [0, far]},
+        "last": {"dtype": "F32", "shape": [2], "data_offsets": [far, far + 8]},
+    }
+    text = json.dumps(header).encode()
+    file = tmp_path / "large.safetensors"
+    with open(file, "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        out.seek(8 + len(text) + far - 1)
+        out.write(b"\x07" + np.array([1.5, -2], np.float32).tobytes())
+    found = safe_load(file)
+    assert found["last"].tolist() == [1.5, -2.0]
+    assert found["hole"][far - 2 :].tolist() == [0, 7]
+    assert (found["last"].to("CPU") + 1).tolist() == [2.5, -1.0]
 
 
 def test_loading_is_lazy_and_takes_bytes_too(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from tinycore.dtype import DType
 
 Array = np.ndarray[Any, Any]
 
+BEYOND_NUMPY = (*dtypes.fp8s, dtypes.bfloat16)
+
 NUMPY: dict[DType, Any] = {
-    **{d: np.dtype(d.name) for d in dtypes.all if d.name in np.sctypeDict},
+    **{d: np.dtype(d.name) for d in dtypes.all if d not in BEYOND_NUMPY},
     dtypes.bool: np.dtype(bool),
     dtypes.bfloat16: np.dtype(ml_dtypes.bfloat16),
     dtypes.fp8e4m3: np.dtype(ml_dtypes.float8_e4m3fn),
@@ -55,7 +57,7 @@ def as_dtype(values: Any, dtype: DType) -> Array:
     """`values` rounded to `dtype`, once."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):
-        if NUMPY[dtype].name not in np.sctypeDict and values.dtype.kind == "f":
+        if dtype in BEYOND_NUMPY and values.dtype.kind == "f":
             values = to_odd(values)  # ml_dtypes goes by way of float32
         return values.astype(NUMPY[dtype])
 

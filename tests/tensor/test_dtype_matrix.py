@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.dtype_ops import Op
-from tests.tensor.dtype_ops_axes import OPS
+from tests.tensor.dtype_ops_networks import COVERED_ELSEWHERE, OPS
 from tests.tensor.dtype_values import (
     DTYPES,
     Array,
@@ -116,10 +116,19 @@ def test_the_matrix_has(golden: Callable[..., None]) -> None:
     )
 
 
+def test_every_public_name_of_tensor_has_a_row_or_a_reason() -> None:
+    rows = {row.name for row in OPS}
+    rows |= {name.partition("_")[0] for name in rows} | {name.rpartition("_")[0] for name in rows}
+    named = {name for names in COVERED_ELSEWHERE.values() for name in names.split()}
+    public = {name for name in dir(Tensor) if not name.startswith("_")}
+    assert public - rows - named == set(), "no row in the matrix, and no reason why"
+    assert named <= public, "names that Tensor does not have"
+
+
 @pytest.mark.parametrize(("row", "dtype"), PAIRS, ids=lambda x: x.name)
 def test_pair(row: Op, dtype: DType) -> None:
     if not row.accepts(dtype):
-        with pytest.raises(DTypeError, match=r"wants|cannot"):
+        with pytest.raises(DTypeError, match=r"wants|cannot|draws"):
             row.run(*[Tensor(a) for a in row.operands(dtype, FEW)])
         return
     for got, reference, operands in results(row, dtype):

@@ -37,6 +37,14 @@ BASIC = [
 ]
 
 
+def test_unsigned_positions_beyond_int64_are_out_of_range() -> None:
+    x = Tensor(np.arange(1, 6))
+    far = Tensor(np.array([0, 4, 2**64 - 1, 2**63, 2**63 + 4], np.uint64))
+    equal(x.gather(0, far), np.array([1, 5, 0, 0, 0]))
+    equal(x.gather(0, far + 1), np.array([2, 0, 1, 0, 0]))
+    equal(x[far % 5], np.array([1, 5, 1, 4, 3]))
+
+
 @pytest.mark.parametrize("index", BASIC, ids=str)
 def test_basic(index: Any) -> None:
     equal(Tensor(X)[index], X[index])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 
-from tinycore.codegen.decompose import DECOMPOSITIONS, emulate_floats
+from tinycore.codegen.decompose import DECOMPOSITIONS, emulate_floats, emulate_longs
 from tinycore.codegen.options import CodegenOptions
 from tinycore.dtype import dtypes
 from tinycore.renderer.capabilities import Capabilities
@@ -31,6 +31,13 @@ def lower_values(sink: UOp, capabilities: Capabilities, options: CodegenOptions)
     if options.transcendental >= 2:
         capabilities = _without_transcendentals(capabilities)
     return emulate_floats(lower_ops(sink, capabilities), capabilities)
+
+
+def lower_rest(sink: UOp, capabilities: Capabilities) -> UOp:
+    """The expanded kernel in the ops and the integer types that the machine has."""
+    lowered = lower_ops(sink, capabilities)
+    emulated = emulate_longs(lowered, capabilities)
+    return lowered if emulated is lowered else lower_ops(emulated, capabilities)
 
 
 def lower_ops(sink: UOp, capabilities: Capabilities) -> UOp:

@@ -7,6 +7,8 @@ a stage may know of the machine is `Capabilities`, what the caller wants is `Cod
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from typing import NamedTuple
 
 from tinycore.codegen.accumulate import accumulate
@@ -17,13 +19,14 @@ from tinycore.codegen.heuristic import heuristic
 from tinycore.codegen.info import kernel_name, program_info
 from tinycore.codegen.launch_dims import launch_dims
 from tinycore.codegen.linearise import linearise
-from tinycore.codegen.lower_ops import lower_ops, lower_values
+from tinycore.codegen.lower_ops import lower_rest, lower_values
 from tinycore.codegen.merge_axes import merge_axes
-from tinycore.codegen.options import CodegenOptions
+from tinycore.codegen.options import EMULATABLE, CodegenOptions
 from tinycore.codegen.share_loops import share_loops
 from tinycore.codegen.split_axes import split_axes
 from tinycore.dtype import dtypes
-from tinycore.renderer.capabilities import Capabilities
+from tinycore.errors import UnsupportedError
+from tinycore.renderer.capabilities import ALL_DTYPES, Capabilities
 from tinycore.target import Target
 from tinycore.uop.args import KernelInfo
 from tinycore.uop.node import UOp
@@ -66,10 +69,37 @@ STAGES: tuple[Stage, ...] = (
 LOWERING: tuple[Stage, ...] = (
     Stage("expand", lambda u, c: expand(u, c.capabilities)),
     Stage("accumulate", lambda u, c: accumulate(u, c.capabilities)),
-    Stage("lower-ops", lambda u, c: lower_ops(u, c.capabilities)),
+    Stage("lower-ops", lambda u, c: lower_rest(u, c.capabilities)),
     Stage("linearise", lambda u, c: linearise(u), writes=PROGRAM_SPEC),
 )
 """Kernel graph to LINEAR."""
+
+
+@functools.lru_cache(maxsize=64)
+def _without(capabilities: Capabilities, names: tuple[str, ...]) -> Capabilities:
+    """The machine without these dtypes; without 64-bit integers it counts in 32 bits."""
+    left = capabilities.dtypes.difference(names)
+    if left >= _LONGS:
+        return replace(capabilities, dtypes=left) if names else capabilities
+    return replace(capabilities, dtypes=left - _LONGS, index_bits=32)
+
+
+_LONGS = frozenset(d.name for d in dtypes.int64s)
+_NEEDED = ALL_DTYPES - EMULATABLE
+
+
+def _check_dtypes(kernel: UOp, capabilities: Capabilities, target: Target) -> None:
+    """Raises: UnsupportedError where the kernel has a type that neither the machine has nor code
+    generation can do without."""
+    missing = _NEEDED - capabilities.dtypes
+    if not missing:
+        return
+    for u in kernel.toposort():
+        if u.dtype.scalar().name in missing:
+            raise UnsupportedError(
+                f"{target} has no {u.dtype.scalar().name}, which cannot be emulated; cast to one "
+                f"of {', '.join(sorted(capabilities.dtypes | EMULATABLE))}"
+            )
 
 
 def compile_kernel(
@@ -82,8 +112,11 @@ def compile_kernel(
     """PROGRAM(SINK, DEVICE, LINEAR) of a kernel, with its ProgramInfo.
 
     Pure: equal arguments give the same node. Raises: CompileError for a kernel that cannot be
-    lowered; with `options.spec` 2 VerifyError naming the stage that broke a graph.
+    lowered, UnsupportedError for a dtype that the machine lacks for good; with `options.spec` 2
+    VerifyError naming the stage that broke a graph.
     """
+    capabilities = _without(capabilities, options.emulated)
+    _check_dtypes(kernel, capabilities, target)
     context = Context(target, capabilities, options)
     canonical = run_stages(STAGES[:1], kernel, context, spec_level=options.spec)
     graph = run_stages(STAGES[1:], canonical, context, spec_level=options.spec)

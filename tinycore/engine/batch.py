@@ -14,9 +14,10 @@ from typing import Any
 from tinycore.config import DEBUG
 from tinycore.counters import GlobalCounters
 from tinycore.device import Buffer, Copy, Device, Launch, Slot, copy_buffer
-from tinycore.engine.programs import Compiled, compile_all, loaded
+from tinycore.engine.programs import Compiled, compile_all, compile_program, loaded
 from tinycore.engine.values import evaluate_ints
 from tinycore.errors import ArgumentError
+from tinycore.schedule.order import flat_linear
 from tinycore.uop.args import ProgramInfo
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -97,7 +98,11 @@ def check_buffers(compiled: Compiled, args: Sequence[UOp]) -> None:
 
 
 def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item]:
-    """The items of `linear`; buffers in `slots` are left open under their number."""
+    """The items of `linear`; buffers in `slots` are left open under their number.
+
+    A LINEAR that is called in it gives its items in the call's place.
+    """
+    linear = flat_linear(linear)
     programs = compile_calls(linear)
     slots = slots or {}
     refs: dict[UOp, Ref] = {}
@@ -118,6 +123,9 @@ def make_items(linear: UOp, slots: Mapping[UOp, int] | None = None) -> list[Item
         item.driver = Device[device].driver
         if body.op is Ops.SINK:
             item.compiled = programs[body][device]
+        elif body.op is Ops.PROGRAM:
+            item.compiled = compile_program(body, Device[device].renderer)
+        if item.compiled is not None:
             check_buffers(item.compiled, args)
             item.program = loaded.get(item.driver, item.compiled.binary)
         items.append(item)

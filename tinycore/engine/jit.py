@@ -43,6 +43,8 @@ from tinycore.schedule.memory import base_of, plan_memory
 from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
+from tinycore.uop.shape import is_fixed
+from tinycore.uop.specs import unbound
 from tinycore.uop.walk import toposort
 
 P = ParamSpec("P")
@@ -125,19 +127,39 @@ def collect_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Inputs:
         leaves = _leaves(value, name) if isinstance(value, _NESTED) else ((name, value),)
         for path, x in leaves:
             u = getattr(x, "uop", None)
+            bound: list[UOp] = []
             if u.__class__ is UOp:
                 tensors.append(x)
-                specs.append(InputSpec(path, u.shape, u.dtype, x.device))
-            elif isinstance(x, UOp) and x.op is Ops.BIND:
-                var, val = x.unbind()
+                shape = u.shape
+                if not is_fixed(shape):  # the sizes may change from call to call
+                    bound = [b for s in shape if isinstance(s, UOp) for b in _binds(s)]
+                    shape = tuple([unbound(s) for s in shape])
+                specs.append(InputSpec(path, shape, u.dtype, x.device))
+            elif isinstance(x, UOp):
+                bound = _binds(x)
+            for bind in bound:
+                var, val = bind.unbind()
                 if var_vals.setdefault(var.arg.name, val) != val:
                     raise JitError(
                         f"bind mismatch: variable {var.arg.name!r} is bound to "
                         f"{var_vals[var.arg.name]} and to {val} in one call"
                     )
-            elif isinstance(x, _PLAIN):
+            if u.__class__ is UOp or isinstance(x, UOp):
+                continue
+            if isinstance(x, _PLAIN):
                 plain[path] = x
     return _Inputs(tensors, specs, plain, var_vals)
+
+
+def _binds(u: UOp) -> list[UOp]:
+    """The bound variables in index expression `u`."""
+    return [b for b in toposort(u, lambda n: bool(n.mask >> Ops.BIND & 1)) if b.op is Ops.BIND]
+
+
+def _bound_to(u: UOp, values: dict[str, int]) -> UOp:
+    """`u` with every bound variable at the value that it has now."""
+    old = [b for b in _binds(u) if b.src[0].arg.name in values]
+    return u.substitute({b: b.src[0].bind(values[b.src[0].arg.name]) for b in old}) if old else u
 
 
 class CapturedJit:
@@ -279,12 +301,12 @@ class CapturedJit:
             if out.uop is None:
                 return x
             if out.slot is None:
-                return type(x).from_uop(out.uop)
+                return type(x).from_uop(_bound_to(out.uop, values))
             node = strip_reshape(out.uop)
             new = nodes[out.slot]
             if node.op is Ops.BUFFER_VIEW:
                 new = UOp(Ops.BUFFER_VIEW, node.dtype, (new,), node.arg)
-            return type(x).from_uop(shown_as(out.uop, new))
+            return type(x).from_uop(_bound_to(shown_as(out.uop, new), values))
 
         return _rebuild(self.ret, remake)
 

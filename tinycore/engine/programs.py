@@ -22,7 +22,8 @@ from tinycore.engine.code_key import code_key
 from tinycore.engine.outcome import Outcome, Workers
 from tinycore.errors import CompileError, SerialError, TinycoreError, VerifyError
 from tinycore.renderer import Binary
-from tinycore.uop.args import ProgramInfo
+from tinycore.uop.args import KernelInfo, ProgramInfo
+from tinycore.uop.effects import written_slots
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.printer import as_lines
@@ -274,6 +275,73 @@ def _compiled(program: UOp, binary: Binary) -> Compiled:
     bounds = tuple([(v.arg.name, v.arg.vmin, v.arg.vmax) for v in kernel.variables()])
     return Compiled(
         program.arg, program.src[3].arg, binary, program, tuple(sorted(sizes, key=_slot)), bounds
+    )
+
+
+_handed_in: weakref.WeakKeyDictionary[UOp, dict[str, Compiled]] = weakref.WeakKeyDictionary()
+
+
+def compile_program(program: UOp, renderer: Any) -> Compiled:
+    """The program of a PROGRAM that a user wrote: with a BINARY, with the SOURCE of one in the
+    language of the device, or with neither, and then of its kernel.
+
+    PROGRAM(SINK[, DEVICE, LINEAR][, SOURCE][, BINARY]): the SINK names the program and holds what
+    it is given: PARAMs, variables and launch indices. The arg may be its ProgramInfo; without it
+    the SPECIALs give the sizes of the launch. Raises: CompileError.
+    """
+    kernel = program.src[0] if program.src else None
+    if kernel is None or kernel.op is not Ops.SINK:
+        raise CompileError("a PROGRAM begins with the SINK of a kernel")
+    sources = [u for u in program.src if u.op is Ops.SOURCE]
+    binaries = [u for u in program.src if u.op is Ops.BINARY]
+    if not sources and not binaries:
+        return compile_all([kernel], renderer)[0]
+    key = renderer_key(renderer)
+    known = _handed_in.setdefault(program, {})
+    found = known.get(key)
+    if found is None:
+        info = program.arg if isinstance(program.arg, ProgramInfo) else _info_of(program)
+        text = sources[0].arg if sources else ""
+        code = binaries[0].arg if binaries else renderer.compiler.compile(text, info.name)
+        if not isinstance(code, Binary):
+            code = Binary("given", renderer.emits, info.name, bytes(code))
+        full = UOp(
+            Ops.PROGRAM,
+            dtypes.void,
+            (
+                kernel,
+                UOp(Ops.DEVICE, arg=renderer.target.device),
+                UOp(Ops.LINEAR),
+                UOp(Ops.SOURCE, arg=text),
+                UOp(Ops.BINARY, arg=code),
+            ),
+            info,
+        )
+        if text and DEBUG >= 4:
+            from tinycore.engine.report import show_source
+
+            show_source(full, text)
+        found = known[key] = _compiled(full, code)
+    return found
+
+
+def _info_of(program: UOp) -> ProgramInfo:
+    kernel = program.src[0]
+    order = kernel.toposort()
+    sizes: dict[str, list[Any]] = {"gidx": [1, 1, 1], "lidx": [1, 1, 1]}
+    for u in order:
+        if u.op is Ops.SPECIAL:
+            sizes[u.arg[:4]][int(u.arg[4:])] = u.src[0].ssimplify()
+    slots = sorted([u.arg.slot for u in order if u.op is Ops.PARAM])
+    written = written_slots(program)
+    return ProgramInfo(
+        name=kernel.arg.name if isinstance(kernel.arg, KernelInfo) else KernelInfo().name,
+        global_size=tuple(sizes["gidx"]),
+        local_size=tuple(sizes["lidx"]),
+        params=tuple(slots),
+        vars=tuple([v.arg.name for v in kernel.variables()]),
+        outs=written,
+        ins=tuple([slot for slot in slots if slot not in written]),
     )
 
 

@@ -44,6 +44,7 @@ from tinycore.engine.runner import get_program as get_program
 from tinycore.engine.runner import get_runner as get_runner
 from tinycore.forks import whole_at_fork
 from tinycore.schedule import Schedule, ScheduleOptions, schedule
+from tinycore.schedule.functions import shaped
 from tinycore.schedule.multi import MultiOptions
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
@@ -115,20 +116,39 @@ def _plan(tensors: Sequence[HasUOp]) -> _Pending | None:
     return _Pending(found, listed, bool(stores), saved)
 
 
-_KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS
+_KEPT = 1 << Ops.COPY | 1 << Ops.CONTIGUOUS | 1 << Ops.FUNCTION
 
 
 def _kept(bases: Iterable[UOp]) -> list[UOp]:
     """What has to be computed for `bases`, gets a buffer anyway and is what a tensor names.
 
     It stays, so that data copied to a device is copied once, and so that a captured function reads
-    the tensor's buffer and not the copy's source.
+    the tensor's buffer and not the copy's source. What a gradient passes through does not: to read
+    a value must not cut it off from what it was computed from.
     """
-    named = {strip_reshape(t.uop) for t in live_tensors()}
+    named: dict[UOp, bool] = {}  # -> whether a gradient is wanted of it
+    for t in live_tensors():
+        base = strip_reshape(t.uop)
+        named[base] = named.get(base, False) or getattr(t, "requires_grad", None) is True
     wanted = {u for u in named if 1 << u.op & _KEPT}
-    if not wanted:
+    values: dict[UOp, list[UOp]] = {}  # of precompiled functions, which compute all of them
+    for u in named:
+        if u.op is Ops.GETTUPLE and u.src[0].op is Ops.FUNCTION and u.src[0].arg.precompile:
+            values.setdefault(u.src[0], []).append(u)
+    if not wanted and not values:
         return []
-    return [u for u in toposort(bases, lambda n: bool(n.mask & _KEPT)) if u in wanted]
+    found: list[UOp] = []
+    for u in toposort(bases, lambda n: bool(n.mask & _KEPT)):
+        if u in wanted:
+            found.append(u)
+        elif u in values:
+            found += values[u]
+    return [u for u in found if not (named[u] and _is_computed_from(u, named))]
+
+
+def _is_computed_from(u: UOp, named: dict[UOp, bool]) -> bool:
+    """Whether a tensor that a gradient is wanted of lies below `u`."""
+    return any([named.get(n, False) for n in toposort(u.src)])
 
 
 _VIEWS = GroupOp.Movement | {
@@ -159,7 +179,7 @@ def _settle(pending: _Pending, tensors: Sequence[HasUOp]) -> None:
             continue
         shape = shape_of(base)
         assert shape is not None
-        mapping[base] = out if shape_of(out) == shape else out.reshape(shape)
+        mapping[base] = shaped(out, shape)
     memo: dict[UOp, UOp] = {}
     for t in {id(t): t for t in [*live_tensors(), *tensors]}.values():
         old = t.uop
@@ -246,7 +266,7 @@ def write_into(buffer: UOp, t: HasUOp) -> None:
     with _lock:
         shape = shape_of(t.uop)
         assert shape is not None
-        target = buffer.reshape(shape)
+        target = shaped(buffer, shape)
         store = UOp(Ops.STORE, dtypes.void, (target, t.uop))
         t.uop = versions.advance(UOp(Ops.AFTER, buffer.dtype, (target, store)))
         _realize([t])

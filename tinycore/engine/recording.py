@@ -17,7 +17,7 @@ from tinycore.engine.pending import buffer_below
 from tinycore.uop.effects import written_refs
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.shape import shape_of
+from tinycore.uop.shape import is_fixed, max_shape, shape_of
 from tinycore.uop.walk import substitute, toposort
 
 OWN = 1 << Ops.BUFFER | 1 << Ops.UNIQUE
@@ -32,16 +32,41 @@ class Captured(NamedTuple):
 
 
 def strip_reshape(u: UOp) -> UOp:
-    """`u` without the RESHAPEs on top of it, and of a value on several devices what each holds."""
+    """`u` without the RESHAPEs on top of it, and of a value on several devices what each holds.
+
+    Where a size varies, storage is made for the greatest: what shows as much of it as there is now
+    goes, too.
+    """
+    top = u
     while u.op is Ops.RESHAPE or u.op is Ops.MULTI:
         u = u.src[0]
-    return u
+    if u.op is not Ops.SHRINK or len(u.src) == 1 or not is_front(u):
+        return u
+    if u is top or only_rows_vary(u):
+        return strip_reshape(u.src[0])  # once: below it no size varies
+    return top  # in memory, rows have gaps between them
+
+
+def is_front(u: UOp) -> bool:
+    """Whether SHRINK `u` shows its source from the start, up to sizes that vary."""
+    shape, source = shape_of(u), shape_of(u.src[0])
+    assert shape is not None
+    starts_at_zero = all([b.__class__ is int and not b for b, _ in u.marg])
+    return starts_at_zero and max_shape(shape) == source
+
+
+def only_rows_vary(u: UOp) -> bool:
+    """Whether no size of `u` but the first varies."""
+    shape = shape_of(u)
+    assert shape is not None
+    return is_fixed(tuple([s for s in shape if not (s.__class__ is int and s == 1)][1:]))
 
 
 def shown_as(u: UOp, base: UOp) -> UOp:
     """`base` in the place of what `strip_reshape(u)` gives."""
     chain = []
-    while u.op is Ops.RESHAPE or u.op is Ops.MULTI:
+    below = strip_reshape(u)
+    while u is not below:
         chain.append(u)
         u = u.src[0]
     if shape_of(base) != shape_of(u):

@@ -39,7 +39,14 @@ def _even(bound: float, *shape: int) -> Tensor:
 class Linear:
     """input @ weight.T + bias.
 
-    Shape: weight (out_features, in_features), bias (out_features,).
+    Shape: weight (out_features, in_features), bias (out_features,); both even within
+    1 / sqrt(in_features).
+
+    >>> layer = Linear(3, 2)
+    >>> layer(Tensor.ones(5, 3)).shape
+    (5, 2)
+    >>> layer.weight.shape, layer.bias.shape, Linear(3, 2, bias=False).bias
+    ((2, 3), (2,), None)
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -54,7 +61,16 @@ class Linear:
 class Conv2d:
     """Convolution over as many axes as `kernel_size` has, two where it is an int.
 
-    `padding` may be "same" for a stride of 1. Shape: weight (out, in // groups, *kernel).
+    `padding` may be "same" for a stride of 1. Shape: weight (out, in // groups, *kernel), even
+    within 1 / sqrt(in // groups * prod(kernel)) as the bias (out,).
+
+    Raises: ArgumentError where groups do not divide the channels, and for a padding that is none.
+
+    >>> images = Tensor.ones(1, 3, 8, 8)
+    >>> Conv2d(3, 4, 3)(images).shape, Conv2d(3, 4, 5, padding="same")(images).shape
+    ((1, 4, 6, 6), (1, 4, 8, 8))
+    >>> Conv2d(3, 6, (3, 1), stride=2, groups=3)(images).shape
+    (1, 6, 3, 4)
     """
 
     def __init__(
@@ -113,16 +129,24 @@ def Conv1d(
     groups: int = 1,
     bias: bool = True,
 ) -> Conv2d:
-    """Convolution over one axis."""
+    """Convolution over one axis.
+
+    >>> Conv1d(3, 4, 3, padding=1)(Tensor.ones(1, 3, 8)).shape
+    (1, 4, 8)
+    """
     return Conv2d(
         in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias
     )
 
 
 class ConvTranspose2d:
-    """The gradient of a convolution as a layer.
+    """The gradient of a convolution as a layer: it makes images larger.
 
-    Shape: weight (in, out // groups, *kernel).
+    Shape: weight (in, out // groups, *kernel), bias (out,).
+
+    >>> layer = ConvTranspose2d(4, 2, 2, stride=2)
+    >>> layer(Tensor.ones(1, 4, 5, 5)).shape
+    (1, 2, 10, 10)
     """
 
     def __init__(
@@ -167,7 +191,11 @@ def ConvTranspose1d(
     groups: int = 1,
     bias: bool = True,
 ) -> ConvTranspose2d:
-    """The gradient of a convolution over one axis as a layer."""
+    """The gradient of a convolution over one axis as a layer.
+
+    >>> ConvTranspose1d(4, 2, 3)(Tensor.ones(1, 4, 5)).shape
+    (1, 2, 7)
+    """
     return ConvTranspose2d(
         in_channels,
         out_channels,
@@ -188,7 +216,21 @@ def _pair(kernel_size: int | tuple[int, ...]) -> tuple[int, ...]:
 class BatchNorm:
     """Normalises axis 1 over all other axes, by the batch while training, else by running means.
 
+    A call while training moves the running means by the share `momentum` towards those of the
+    batch; they are realized with the next step of an optimiser that has them among its parameters.
+    Without `track_running_stats` there are none, and the batch is what counts always.
+
     Source: Ioffe and Szegedy, "Batch Normalization" (2015).
+
+    >>> norm = BatchNorm(2, momentum=0.5)
+    >>> x = Tensor([[1.0, 10.0], [3.0, 30.0]])
+    >>> norm(x).numpy().round(2).tolist()  # not training: means of 0, variances of 1
+    [[1.0, 10.0], [3.0, 30.0]]
+    >>> with Tensor.train():
+    ...     norm(x).numpy().round(2).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    >>> norm.running_mean.numpy().round(3).tolist(), norm.num_batches_tracked.item()
+    ([1.0, 10.0], 1)
     """
 
     def __init__(
@@ -202,20 +244,25 @@ class BatchNorm:
         self.eps, self.track_running_stats, self.momentum = eps, track_running_stats, momentum
         self.weight: Tensor | None = Tensor.ones(sz) if affine else None
         self.bias: Tensor | None = Tensor.zeros(sz) if affine else None
-        self.num_batches_tracked = Tensor.zeros(dtype=dtypes.long, requires_grad=False)
         if track_running_stats:
             self.running_mean = Tensor.zeros(sz, requires_grad=False)
             self.running_var = Tensor.ones(sz, requires_grad=False)
+            self.num_batches_tracked = Tensor.zeros(dtype=dtypes.long, requires_grad=False)
 
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(mean, variance) of each channel that `x` is normalised by."""
+        """(mean, variance) of each channel that `x` is normalised by.
+
+        >>> norm = BatchNorm(2, track_running_stats=False)
+        >>> mean, variance = norm.calc_stats(Tensor([[1.0, 10.0], [3.0, 30.0]]))
+        >>> mean.tolist(), variance.tolist()
+        ([2.0, 20.0], [1.0, 100.0])
+        """
         if self.track_running_stats and not Tensor.training:
             return self.running_mean, self.running_var
         axes = tuple([a for a in range(x.ndim) if a != 1])
         mean = x.mean(axes)
         shape = tuple([s if a == 1 else 1 for a, s in enumerate(x.shape)])
-        # the variance does not change with the mean to first order, so no gradient goes there
-        centred = x - mean.detach().reshape(shape)
+        centred = x - mean.reshape(shape)
         return mean, centred.square().mean(axes)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -241,6 +288,13 @@ class LayerNorm:
     """Normalises the last axes, those of `normalized_shape`.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016).
+
+    Raises: ShapeError for an input whose last axes are others.
+
+    >>> LayerNorm(2)(Tensor([[1.0, 3.0], [40.0, 20.0]])).numpy().round(3).tolist()
+    [[-1.0, 1.0], [1.0, -1.0]]
+    >>> LayerNorm((4, 3)).weight.shape
+    (4, 3)
     """
 
     def __init__(
@@ -262,22 +316,40 @@ class LayerNorm:
                 f"[LayerNorm] the last axes of {x.shape} must be {self.normalized_shape}"
             )
         out = x.layernorm(self.axis, self.eps)
-        if self.weight is None or self.bias is None:
-            return out
-        return out * self.weight + self.bias
+        if self.weight is not None:
+            out = out * self.weight
+        return out if self.bias is None else out + self.bias
 
 
 class LayerNorm2d(LayerNorm):
-    """LayerNorm over axis 1 of images (N, C, H, W)."""
+    """LayerNorm over axis 1 of images (N, C, H, W).
+
+    >>> LayerNorm2d(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`x` with each channel, on axis 1, times its weight and moved by its bias."""
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    if weight is not None:
+        x = x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
 
 
 class GroupNorm:
     """Normalises groups of channels of every sample.
 
     Source: Wu and He, "Group Normalization" (2018).
+
+    Raises: ArgumentError where the groups do not divide the channels.
+
+    >>> x = Tensor([[[1.0], [3.0], [10.0], [30.0]]])
+    >>> GroupNorm(2, 4)(x).flatten().numpy().round(3).tolist()
+    [-1.0, 1.0, -1.0, 1.0]
     """
 
     def __init__(
@@ -293,15 +365,15 @@ class GroupNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape((x.shape[0], self.num_groups, -1))
-        out = rows.layernorm(-1, self.eps).reshape(x.shape)
-        if self.weight is None or self.bias is None:
-            return out
-        shape = (1, -1, *(1,) * (x.ndim - 2))
-        return out * self.weight.reshape(shape) + self.bias.reshape(shape)
+        return _scaled(rows.layernorm(-1, self.eps).reshape(x.shape), self.weight, self.bias)
 
 
 class InstanceNorm:
-    """Normalises every channel of every sample."""
+    """Normalises every channel of every sample.
+
+    >>> InstanceNorm(2)(Tensor([[[1.0, 3.0], [10.0, 30.0]]])).numpy().round(3).tolist()
+    [[[-1.0, 1.0], [-1.0, 1.0]]]
+    """
 
     def __init__(self, num_features: int, eps: float = 1e-05, affine: bool = True) -> None:
         self.num_features, self.eps = num_features, eps
@@ -310,17 +382,16 @@ class InstanceNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape((x.shape[0], self.num_features, -1))
-        out = rows.layernorm(-1, self.eps).reshape(x.shape)
-        if self.weight is None or self.bias is None:
-            return out
-        shape = (1, -1, *(1,) * (x.ndim - 2))
-        return out * self.weight.reshape(shape) + self.bias.reshape(shape)
+        return _scaled(rows.layernorm(-1, self.eps).reshape(x.shape), self.weight, self.bias)
 
 
 class RMSNorm:
     """Divides the last axis by its root mean square.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+
+    >>> (RMSNorm(2)(Tensor([[3.0, 3.0], [1.0, -7.0]])) * 5).round().tolist()
+    [[5.0, 5.0], [1.0, -7.0]]
     """
 
     def __init__(self, dim: int, eps: float = 1e-06, elementwise_affine: bool = True) -> None:
@@ -336,7 +407,13 @@ class RMSNorm:
 class Embedding:
     """Row `i` of the weight for every integer `i` of the input.
 
-    Shape: weight (vocab_size, embed_size).
+    Shape: weight (vocab_size, embed_size), as Tensor.glorot_uniform makes it.
+
+    >>> words = Embedding(10, 4)
+    >>> words(Tensor([[1, 2, 3], [3, 2, 1]])).shape
+    (2, 3, 4)
+    >>> (words(Tensor([7])) == words.weight[7]).all().item()
+    True
     """
 
     def __init__(self, vocab_size: int, embed_size: int) -> None:
@@ -350,7 +427,15 @@ class Embedding:
 class LSTMCell:
     """One step of a long short-term memory. Called with (x, (h, c)) it returns the new (h, c).
 
+    Without (h, c) both are zeros.
+
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997).
+
+    >>> cell = LSTMCell(3, 5)
+    >>> h, c = cell(Tensor.ones(2, 3))
+    >>> h, c = cell(Tensor.ones(2, 3), (h, c))
+    >>> h.shape, c.shape
+    ((2, 5), (2, 5))
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:

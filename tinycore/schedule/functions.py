@@ -22,7 +22,7 @@ from tinycore.uop.args import CallInfo, ParamArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.place import device_of
-from tinycore.uop.shape import max_shape, numel_of, shape_of
+from tinycore.uop.shape import is_fixed, max_numel, max_shape, shape_of
 from tinycore.uop.walk import toposort
 
 _VOID = dtypes.void
@@ -147,16 +147,24 @@ def _call_out(sink: UOp, slots: Slots, build: Build) -> UOp:
             shape = shape_of(u)
             assert shape is not None
             done[u] = shaped(calls[u.src[0]][u.arg], shape)
+        elif u.op is Ops.CONTIGUOUS and _is_value_of_call(new := done.get(u.src[0], u.src[0])):
+            done[u] = new  # it has a buffer of its own
         else:
             done[u] = _rebuilt(u, done)
     return done.get(sink, sink)
+
+
+def _is_value_of_call(u: UOp) -> bool:
+    while u.op is Ops.RESHAPE:
+        u = u.src[0]
+    return u.op is Ops.AFTER and u.src[1].op is Ops.CALL and u.src[1].src[0].op is Ops.LINEAR
 
 
 def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
     """The value of `shape` that lies in `storage`, which is made for the greatest sizes."""
     greatest = max_shape(shape)
     out = storage if shape_of(storage) == greatest else storage.reshape(greatest)
-    if all([s.__class__ is int for s in shape]):
+    if is_fixed(shape):
         return out
     return out.shrink(tuple([(0, s) for s in shape]))
 
@@ -166,10 +174,10 @@ def _called(f: UOp, arguments: list[UOp], slots: Slots, build: Build) -> tuple[U
     found = build(f.src[0], given)
     if not found.linear.src:  # nothing but empty values
         return found.outputs
-    outs = [slots.new(p.dtype, p.arg.shape[0], p.arg.device) for p in found.outputs]
+    outs = {p: slots.new(p.dtype, p.arg.shape[0], p.arg.device) for p in found.outputs}
     kept = [a for a, g in zip(arguments, given, strict=True) if isinstance(g, str)]
-    call = UOp(Ops.CALL, _VOID, (found.linear, *outs, *kept), CallInfo(f.arg.name))
-    return tuple([UOp(Ops.AFTER, o.dtype, (o, call)) for o in outs])
+    call = UOp(Ops.CALL, _VOID, (found.linear, *outs.values(), *kept), CallInfo(f.arg.name))
+    return tuple([UOp(Ops.AFTER, p.dtype, (outs[p], call)) for p in found.outputs])
 
 
 def _given(argument: UOp) -> Given:
@@ -197,13 +205,16 @@ def over_buffers(body: UOp, given: Sequence[Given]) -> UOp:
             mapping[u] = UOp(Ops.PARAM, u.dtype, (), arg)
             own += 1
             continue
+        if u.op is Ops.CONTIGUOUS and _is_whole(new := mapping.get(u.src[0], u.src[0])):
+            mapping[u] = new
+            continue
         if u.op is not Ops.PARAM:
             mapping[u] = _rebuilt(u, mapping)
             continue
         slot = u.arg.slot
         g = given[slot]
         if isinstance(g, str):
-            arg = ParamArg(place[slot], (numel_of(max_shape(u.arg.shape)),), device=g)
+            arg = ParamArg(place[slot], (max_numel(u.arg.shape),), device=g)
             mapping[u] = shaped(UOp(Ops.PARAM, u.dtype, (), arg), u.arg.shape)
         else:
             assert g is not None, f"PARAM {slot} stands for a variable"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
-from tinycore.uop.shape import numel_of, shape_of
+from tinycore.uop.shape import max_numel, shape_of
 
 # What one operation weighs next to reading one element; a cheap one hides behind the read.
 _CHEAP, _COSTLY = 0.05, 1.0
@@ -69,7 +69,7 @@ _FREE = Cost(0.0, 0, 0, 0)
 
 def _leaf(u: UOp) -> Cost:
     """The cost of reading `u` from a buffer."""
-    numel: Any = numel_of(shape_of(u) or ())
+    numel = max_numel(shape_of(u) or ())
     return Cost(0.0, 1, 0, numel if isinstance(numel, int) else 0)
 
 
@@ -148,8 +148,8 @@ def _read_often(u: UOp, cost: Cost) -> Cost:
     What it repeats many times will be read from a buffer (`realize_elementwise` decides so for the
     node below), so that a product with it is as cheap as one read, not as all that is below.
     """
-    numel: Any = numel_of(shape_of(u) or ())
-    below: Any = numel_of(shape_of(u.src[0]) or ())
+    numel = max_numel(shape_of(u) or ())
+    below = max_numel(shape_of(u.src[0]) or ())
     if not isinstance(numel, int) or not isinstance(below, int) or below == 0:
         return cost
     times = numel / below
@@ -168,7 +168,7 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost, in_rows: bool =
     """
     shape = shape_of(u)
     assert shape is not None
-    numel: Any = numel_of(shape)
+    numel = max_numel(shape)
     if not isinstance(numel, int) or numel == 0:
         return False
     if cost.work < _COSTLY and numel > _SPREAD * cost.stored:
@@ -234,7 +234,7 @@ def realize_reduce(u: UOp, scopes: list[Scope], padded: bool, reader_reduces: in
         return True
     shape = shape_of(u)
     assert shape is not None
-    numel: Any = numel_of(shape)
+    numel = max_numel(shape)
     scope = scopes[0]
     if scope.in_reduce:
         return True

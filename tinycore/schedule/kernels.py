@@ -46,7 +46,7 @@ from tinycore.uop.effects import written_slots
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import AxisType, GroupOp, Ops
 from tinycore.uop.place import device_of
-from tinycore.uop.shape import filled_arg, numel_of, shape_of
+from tinycore.uop.shape import filled_arg, is_fixed, max_numel, max_shape, shape_of
 from tinycore.uop.symbolic import simplify_with
 from tinycore.uop.walk import toposort
 
@@ -93,6 +93,7 @@ class Kernel:
     args: list[UOp] = field(default_factory=list)  # PARAM or BUFFER_VIEW per kernel argument
     reads: set[tuple[int, UOp | None]] = field(default_factory=set)
     write: int = -1  # the slot written
+    through: UOp | None = None  # the BUFFER_VIEW of it that a STORE writes to, if it does
     overwrites: UOp | None = None  # the version that a STORE replaces
     makes: UOp | None = None  # the STORE or CALL node, for writes into an existing buffer
     body: UOp | None = None  # of a CALL
@@ -188,7 +189,7 @@ class _Cutter:
             self.next_slot += 1
             shape = shape_of(u)
             assert shape is not None
-            arg = ParamArg(slot, (numel_of(shape),), device=self.device(u))
+            arg = ParamArg(slot, (max_numel(shape),), device=self.device(u))
             self.params[slot] = UOp(Ops.PARAM, u.dtype, (), arg)
         return self.params[slot]
 
@@ -219,8 +220,12 @@ class _Cutter:
         shape = shape_of(node)
         assert shape is not None
         offset: Any = 0
-        size, dtype = numel_of(shape), node.dtype
+        size, dtype = max_numel(shape), node.dtype
         for step in reversed(chain):
+            step_shape = shape_of(step)
+            assert step_shape is not None
+            if not _lies_as_its_source(step):
+                return None
             if step.op is Ops.SHRINK:
                 start = _contiguous_start(step)
                 if start is None:
@@ -229,9 +234,7 @@ class _Cutter:
             elif step.op is Ops.BUFFER_VIEW:
                 offset = offset + step.arg[1]
             dtype = step.dtype
-            step_shape = shape_of(step)
-            assert step_shape is not None
-            size = numel_of(step_shape)
+            size = max_numel(step_shape)
         return Storage(base.arg.slot, dtype, size, offset, version)
 
     def reference(self, s: Storage) -> UOp:
@@ -464,7 +467,7 @@ class _Cutter:
         k.ranges = tuple([i for i in k.index if i.op is Ops.RANGE])
         use = Use(k.number, k.index, None, None)
         self.own[u] = use
-        self.push(u, use, Scope(numel_of(shape), False))
+        self.push(u, use, Scope(max_numel(shape), False))
 
     def note_after(self, u: UOp) -> None:
         """Makes the writes below storage chain `u` run."""
@@ -488,11 +491,16 @@ class _Cutter:
             if node.op is Ops.AFTER:
                 k.overwrites = k.overwrites or node
                 self.run_stores(node)
-            elif node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND):
+            elif (
+                k.through is None and node.op in _MOVEMENT and node.op not in (Ops.PAD, Ops.EXPAND)
+            ):
                 idx, _ = source_index(node, idx)
-            elif node.op is Ops.BUFFER_VIEW and node.dtype is node.src[0].dtype:
-                idx = (idx[0] + node.arg[1] // node.dtype.itemsize,)
-            else:
+            elif node.op is Ops.BUFFER_VIEW:
+                if k.through is None:
+                    found = self.storage(node)
+                    assert found is not None
+                    k.through = self.reference(found)
+            elif k.through is None or node.op not in _STORED_VIEWS:
                 raise ScheduleError(
                     f"cannot write through {node.op.name}: the target of a write is a view of a "
                     "buffer made by reshape, permute, shrink or flip"
@@ -502,7 +510,7 @@ class _Cutter:
         use = Use(k.number, idx, None, None)
         self.own[u] = use
         self.sources[u, use] = (
-            self.use(value, Use(k.number, k.index, None, None), Scope(numel_of(shape), False)),
+            self.use(value, Use(k.number, k.index, None, None), Scope(max_numel(shape), False)),
         )
 
     def open_call(self, u: UOp) -> None:
@@ -566,7 +574,7 @@ class _Cutter:
                 r = k.new_range(src_shape[a], AxisType.REDUCE)
                 inner[a] = r
                 ranges.append(r)
-                iterations = iterations * src_shape[a]
+                iterations = iterations * max_shape(src_shape[a : a + 1])[0]
             k.reduces += bool(ranges)
             child = Use(kernel, tuple(inner), valid, version)
             at = self.use(u.src[0], child, Scope(iterations, True) if ranges else scope)
@@ -643,7 +651,7 @@ class _Cutter:
     def load_from(self, ref: UOp, found: Storage, shape: tuple[Any, ...], use: Use) -> UOp:
         if _empty(shape):
             return UOp.const(found.dtype, 0)
-        flat = flatten(shape, use.at)
+        flat = flatten(max_shape(shape), use.at)
         valid = use.valid
         if valid is not None:
             valid = valid.simplify()
@@ -699,34 +707,35 @@ class _Cutter:
     def finish_root(self, u: UOp, value: UOp) -> None:
         k = self.roots[u]
         out = self.params[k.write]
-        self.finish(k, out, flatten(k.shape, k.index).simplify(), value)
+        self.finish(k, out, flatten(max_shape(k.shape), k.index).simplify(), value)
 
     def finish_store(self, u: UOp) -> None:
         k = self.kernels[self.own[u].kernel]
         use = self.own[u]
         (at,) = self.sources[u, use]
         value = self.read(at)
-        param = self.params[k.write]
-        out = self.at_version(param, k.overwrites)
-        where = flatten(param.arg.shape, use.at).simplify()
+        whole = self.params[k.write]
+        out = self.at_version(whole if k.through is None else k.through, k.overwrites)
+        where = flatten(whole.arg.shape if k.through is None else shape_of(out), use.at).simplify()
         if not _reads_elsewhere(value, out, where):
             self.finish(k, out, where, value)
             return
         # The new values depend on old ones at other places: computed aside, then copied over.
         slot = self.next_slot
         self.next_slot += 1
-        size = numel_of(k.shape)
+        size = max_numel(k.shape)
         aside = self.params[slot] = UOp(
             Ops.PARAM, value.dtype, (), ParamArg(slot, (size,), device=k.device)
         )
         second = self.open_kernel(u, k.shape, k.device)
         second.makes, second.overwrites, second.write = u, k.overwrites, k.write
+        second.through = k.through
         second.index, second.ranges, second.axes = k.index, k.ranges, len(k.ranges)
-        flat = flatten(k.shape, k.index).simplify()
+        flat = flatten(max_shape(k.shape), k.index).simplify()
         read = UOp(Ops.LOAD, value.dtype, (UOp(Ops.INDEX, value.dtype, (aside, flat)),))
         second.reads.add((slot, None))
         self.finish(second, out, where, read)
-        k.makes, k.overwrites, k.write = None, None, slot
+        k.makes, k.overwrites, k.write, k.through = None, None, slot, None
         self.finish(k, aside, flat, value)
 
     def finish(self, k: Kernel, out: UOp, where: UOp, value: UOp) -> None:
@@ -787,9 +796,11 @@ def _more(a: Any, b: Any) -> bool:
 
 
 def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
-    """Whether `value` reads `buffer` at another place than `where`, or through a view of it."""
+    """Whether `value` reads the memory of `buffer`, a PARAM or a BUFFER_VIEW of one, at another
+    place than `where`, or by another view of it."""
     bit = 1 << Ops.INDEX
-    slot = buffer.arg.slot
+    view = buffer.op is Ops.BUFFER_VIEW
+    slot = buffer.src[0].arg.slot if view else buffer.arg.slot
     for u in toposort(value, lambda n: bool(n.mask & bit)):
         if u.op is not Ops.INDEX:
             continue
@@ -797,13 +808,16 @@ def _reads_elsewhere(value: UOp, buffer: UOp, where: UOp) -> bool:
         if read is buffer:
             if u.src[1] is not where:
                 return True
-        elif read.op is Ops.BUFFER_VIEW and read.src[0].arg.slot == slot:
+        elif read.op is Ops.BUFFER_VIEW:
+            if read.src[0].arg.slot == slot:
+                return True
+        elif view and read.arg.slot == slot:
             return True
     return False
 
 
 def _strip_reshape(u: UOp) -> UOp:
-    while u.op is Ops.RESHAPE:
+    while u.op is Ops.RESHAPE and _lies_as_its_source(u):
         u = u.src[0]
     return u
 
@@ -817,11 +831,38 @@ def _zero_where_gated(u: UOp) -> bool:
     return u.op is Ops.LOAD and len(u.src) == 1 and len(u.src[0].src) == 3
 
 
+def _lies_as_its_source(u: UOp) -> bool:
+    """Whether a shape that varies leaves the elements of view `u` where those of its source lie.
+
+    Storage of a value has room for its greatest sizes, and so the strides of those.
+    """
+    source, shape = shape_of(u.src[0]), shape_of(u)
+    assert source is not None and shape is not None
+    if is_fixed(source) and is_fixed(shape):
+        return True
+    if u.op is Ops.SHRINK:
+        return all([b.__class__ is int for b, _ in filled_arg(u)])
+    if u.op is Ops.RESHAPE:  # what varies counts rows, on both sides
+        return all([is_fixed(_without_ones(s)[1:]) for s in (source, shape)])
+    return True
+
+
+def _without_ones(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([s for s in shape if not (s.__class__ is int and s == 1)])
+
+
 def _contiguous_start(u: UOp) -> Any:
     """Where SHRINK `u` starts in its source's elements when it cuts one run out of it, or None."""
     shape = shape_of(u.src[0])
     assert shape is not None
     bounds = filled_arg(u)
+    if not is_fixed(shape) or not all([is_fixed(pair) for pair in bounds]):
+        starts = [b for b, _ in bounds]
+        if not is_fixed(tuple(starts)):
+            return None
+        shape = max_shape(shape)
+        sizes = max_shape(shape_of(u) or ())
+        bounds = [(b, b + size) for b, size in zip(starts, sizes, strict=True)]
     start: Any = 0
     stride: Any = 1
     partial = False  # an inner axis was cut: outer axes must be of size 1

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tinycore.schedule.kernels import _Cutter
 
 _WEAK = dtypes.weakint
+_GREATEST = (1 << 63) - 1  # of what index arithmetic is done in
 _INTEGER = frozenset(
     {
         Ops.ADD,
@@ -150,11 +151,15 @@ def _apply(op: Ops, parts: list[UOp]) -> UOp:
 
 def _is_weak(u: UOp) -> bool:
     """Whether `u` can be treated as an exact integer: it is one, or it is a plain read."""
-    return u.dtype is _WEAK or u.op is Ops.LOAD or u.op is Ops.CAST
+    return u.dtype is _WEAK or (u.op in (Ops.LOAD, Ops.CAST) and u.vmax <= _GREATEST)
 
 
 def _weak(u: UOp) -> UOp:
-    return u if u.dtype is _WEAK else UOp(Ops.CAST, _WEAK, (u,))
+    if u.dtype is _WEAK:
+        return u
+    if u.vmax > _GREATEST:  # no buffer has such an index, nor the negative one that it becomes
+        u = UOp(Ops.CAST, dtypes.int64, (u,))
+    return UOp(Ops.CAST, _WEAK, (u,))
 
 
 def _sized(u: UOp, dtype: DType) -> UOp:
@@ -164,7 +169,7 @@ def _sized(u: UOp, dtype: DType) -> UOp:
 
 
 def _fits(u: UOp, dtype: DType) -> bool:
-    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    low, high = dtypes.min(dtype), min(dtypes.max(dtype), _GREATEST)
     return bool(low <= u.vmin and u.vmax <= high)
 
 

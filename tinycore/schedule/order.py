@@ -66,6 +66,33 @@ def flattened(linear: UOp, refs: Sequence[UOp], next_slot: int) -> tuple[list[UO
     return out, next_slot
 
 
+def flat_linear(linear: UOp) -> UOp:
+    """`linear`, over buffers, with the items of every LINEAR that it calls in the call's place.
+
+    What such a LINEAR has for itself, PARAMs beyond its arguments, becomes new buffers.
+    """
+    while any([call.src[0].op is Ops.LINEAR for call in linear.src]):
+        calls: list[UOp] = []
+        for call in linear.src:
+            if call.src[0].op is not Ops.LINEAR:
+                calls.append(call)
+                continue
+            body, arguments = call.src[0], list(call.src[1:])
+            params = {
+                p.arg.slot: p
+                for inner in body.src
+                for r in inner.src[1:]
+                for p in r.toposort()
+                if p.op is Ops.PARAM
+            }
+            for slot in range(len(arguments), 1 + max(params, default=-1)):
+                p = params[slot]
+                arguments.append(UOp.new_buffer(p.arg.device, p.arg.size, p.dtype))
+            calls += flattened(body, arguments, len(arguments))[0]
+        linear = UOp(Ops.LINEAR, _VOID, tuple(calls))
+    return linear
+
+
 def order_kernels(graph: KernelGraph, inputs: int = 0) -> UOp:
     """The LINEAR of `graph`, where slots below `inputs` are taken."""
     kernels = [k for k in graph.kernels if k.ast is not None or k.args]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tinycore.errors import ScheduleError, TinycoreError
-from tinycore.uop.args import ParamArg
+from tinycore.uop.args import CallInfo, ParamArg
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.walk import toposort
@@ -64,7 +64,9 @@ def parameterise(sink: UOp) -> Parameterised:
             )
         elif u.op is Ops.CALL or u.op is Ops.FUNCTION:
             src = (u.src[0], *[done.get(s, s) for s in u.src[1:]])
-            done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
+            # how it is differentiated is no part of what it computes
+            info = CallInfo(u.arg.name, precompile=u.arg.precompile) if u.arg else u.arg
+            done[u] = UOp(u.op, u.dtype, src, info, u.tag)
         else:
             src = tuple([done.get(s, s) for s in u.src])
             done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)

@@ -27,6 +27,7 @@ from tinycore.schedule.multi import (
 from tinycore.schedule.order import order_kernels
 from tinycore.schedule.parameterise import parameterise
 from tinycore.uop.args import ParamArg
+from tinycore.uop.effects import storage_under
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.specs import KERNEL_GRAPH, LINEAR_SCHEDULE, TENSOR_GRAPH
@@ -44,6 +45,7 @@ class Template(NamedTuple):
     unplanned: UOp
     parts: tuple[tuple[int, int | None], ...]  # of each input: which buffer, which device of it
     joined: tuple[int | Joined, ...]  # of each output: its place in `outputs`, or its parts'
+    variables: frozenset[str]  # that some kernel uses
 
 
 class Schedule(NamedTuple):
@@ -116,16 +118,18 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     count = len([g for g in given if isinstance(g, str)])
     body = over_buffers(body, given)
     # each value in a buffer of its own: it may be an argument, or a view of what another is
-    sink = UOp.sink(*[v if _own_storage(v) else v.contiguous() for v in body.src])
+    stored = _own_storage(body, count)
+    sink = UOp.sink(*[v if v in stored else v.contiguous() for v in body.src])
     template = build_template(sink, count, options)
     moved: dict[int, int] = {}
     outputs: list[UOp] = []
-    for ref in template.outputs:
+    for ref in template.outputs:  # equal values are one, that stands there more than once
         assert ref.op is Ops.PARAM, f"a value of a body lies in {ref.op.name}"
-        moved[ref.arg.slot] = len(outputs)
-        outputs.append(UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=len(outputs))))
+        slot = moved.setdefault(ref.arg.slot, len(moved))
+        outputs.append(UOp(Ops.PARAM, ref.dtype, (), ref.arg._replace(slot=slot)))
+    computed = len(moved)
     for slot in range(count):
-        moved[slot] = len(outputs) + slot
+        moved[slot] = computed + slot
     others = sorted([p.arg.slot for p in template.made if p.arg.slot not in moved])
     for slot in others:
         moved[slot] = len(moved)
@@ -154,8 +158,24 @@ def build_body(body: UOp, given: tuple[Given, ...], options: ScheduleOptions) ->
     return made
 
 
-def _own_storage(u: UOp) -> bool:
-    return u.op is Ops.CONTIGUOUS
+def _own_storage(body: UOp, count: int) -> set[UOp]:
+    """The values of TUPLE `body` that are all of a buffer that nothing else is: a CONTIGUOUS, or
+    what a kernel made of storage from slot `count` on."""
+    out = {v for v in body.src if v.op is Ops.CONTIGUOUS}
+    bit = 1 << Ops.AFTER
+    if not body.mask & bit:
+        return out
+    versions: dict[UOp, int] = {}
+    for u in toposort(body, lambda n: bool(n.mask & bit)):
+        if u.op is Ops.AFTER:
+            base = storage_under(u)
+            versions[base] = versions.get(base, 0) + 1
+    for v in body.src:
+        if v.op is Ops.AFTER:
+            base = storage_under(v)
+            if base.op is Ops.PARAM and base.arg.slot >= count and versions[base] == 1:
+                out.add(v)
+    return out
 
 
 def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template:
@@ -200,8 +220,22 @@ def build_template(sink: UOp, inputs: int, options: ScheduleOptions) -> Template
         if param.op is Ops.PARAM and param.arg.slot >= inputs:
             made[param] = None
     return Template(
-        linear, graph.outputs, inputs, tuple(made), unplanned, tuple(parts), tuple(joined)
+        linear,
+        graph.outputs,
+        inputs,
+        tuple(made),
+        unplanned,
+        tuple(parts),
+        tuple(joined),
+        _variables(linear),
     )
+
+
+def _variables(linear: UOp) -> frozenset[str]:
+    """The names of the variables that the kernels of `linear` use."""
+    bit = 1 << Ops.DEFINE_VAR
+    kernels = {c.src[0] for c in linear.src if c.src[0].mask & bit}
+    return frozenset([v.arg.name for k in kernels for v in k.variables()])
 
 
 def _verify_bodies(sink: UOp) -> None:
@@ -230,6 +264,8 @@ def schedule(sink: UOp, options: ScheduleOptions | None = None) -> Schedule:
     linear, outputs = instantiate(template, buffers)
     if options.spec >= 2 and not hit:
         verify(linear, LINEAR_SCHEDULE, "memory")
+    if var_vals:
+        var_vals = {name: x for name, x in var_vals.items() if name in template.variables}
     return Schedule(linear, outputs, var_vals, hit)
 
 

@@ -131,13 +131,29 @@ def uop_of_sequence(data: list[Any] | tuple[Any, ...], dtype: DType | None) -> U
                 f"[Tensor] {int(np.abs(array).max())} does not fit in {wanted}; give dtype="
             )
         target = numpy_dtype(wanted)
-    elif wanted.kind == "f" and wanted.itemsize <= 2:  # numpy rounds once; the graph does the rest
-        target = np.dtype("float32" if wanted is not dtypes.float16 else "float16")
+    elif wanted.kind == "f" and wanted.fmt is None:  # the graph rounds from float32
+        return uop_of_fresh_array(_odd_float32(array)).cast(wanted)
     else:
         target = numpy_dtype(wanted)
     with np.errstate(all="ignore"):
         array = array.astype(target)
     return uop_of_fresh_array(array).cast(wanted)
+
+
+def _odd_float32(array: Array) -> Array:
+    """float32 numbers that round to a narrower format as those of `array` do: where they are not
+    equal, the last bit is 1.
+
+    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008).
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        exact = array.astype(np.float64)
+        near = exact.astype(np.float32)
+        beside = np.nextafter(near, np.where(exact > near, np.float32(np.inf), np.float32(-np.inf)))
+    moves = (near != exact) & np.isfinite(near) & (near.view(np.uint32) & 1 == 0)
+    return np.where(moves, beside.astype(np.float32), near)
 
 
 def _exact_integers(data: Any, array: Array, dtype: DType | None) -> Array:

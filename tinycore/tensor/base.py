@@ -3,8 +3,8 @@
 The methods are spread over a chain of classes, one file per topic, that ends in `Tensor`. A method
 may use those of the files before its own in the chain:
 
-    base  creation  storage  random  indexing  cumulative  matmul  convolution  sorting  neural
-    losses  tensor
+    base  creation  storage  random  indexing  cumulative  matmul  convolution  sorting  hashing
+    linear_algebra  neural  losses  tensor
 """
 
 from __future__ import annotations
@@ -179,6 +179,8 @@ class TensorBase(Operators):
         u = self.uop
         if u.dtype is to:
             return self
+        if to.kind in "vw":
+            raise DTypeError(f"[bitcast] {to} has no storage; expected a dtype of dtypes.all")
         old, new = u.dtype.itemsize, to.itemsize
         if old != new:
             shape = self.shape

@@ -26,16 +26,18 @@ class Losses(Neural):
 
     def binary_crossentropy(self, Y: Self, reduction: str = "mean") -> Self:
         """-Y log(self) - (1 - Y) log(1 - self), self being probabilities."""
-        loss = -Y * self.log() - (1 - Y) * (1 - self).log()
+        x, y = self._float(), Y._float()
+        loss = -y * x.log() - (1 - y) * (1 - x).log()
         return loss._folded(reduction, "binary_crossentropy")
 
     def binary_crossentropy_logits(
         self, Y: Self, reduction: str = "mean", pos_weight: Self | None = None
     ) -> Self:
         """binary_crossentropy of sigmoid(self), without overflow."""
-        positive, negative = self.logsigmoid(), (-self).logsigmoid()
-        gain = Y * positive if pos_weight is None else pos_weight * Y * positive
-        loss = -(gain + (1 - Y) * negative)
+        x, y = self._float(), Y._float()
+        positive, negative = x.logsigmoid(), (-x).logsigmoid()
+        gain = y * positive if pos_weight is None else pos_weight * y * positive
+        loss = -(gain + (1 - y) * negative)
         return loss._folded(reduction, "binary_crossentropy_logits")
 
     def sparse_categorical_crossentropy(
@@ -109,12 +111,13 @@ class Losses(Neural):
                 f"[nll_loss] reduction is one of {', '.join(REDUCTIONS)}, got {reduction!r}"
             )
         axis = 1 if self.ndim > 1 else 0
+        x = self._float()
         share = Y.ne(Y) if weight is None else weight[Y]
         if weight is None:
-            share = share.where(0.0, 1.0).cast(self.dtype)
+            share = share.where(0.0, 1.0).cast(x.dtype)
         if ignore_index is not None:
             share = Y.ne(ignore_index).where(share, 0)
-        picked = self.gather(axis, Y.unsqueeze(axis)).squeeze(axis)
+        picked = x.gather(axis, Y.unsqueeze(axis)).squeeze(axis)
         loss = -picked * share
         if reduction == "mean":
             return loss.sum() / share.sum()

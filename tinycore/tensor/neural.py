@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tinycore.dtype import dtypes
-from tinycore.errors import ArgumentError, ShapeError
-from tinycore.tensor.sorting import Sorting
+from tinycore.errors import ArgumentError, DTypeError, ShapeError
+from tinycore.tensor.linear_algebra import LinearAlgebra
 
 
-class Neural(Sorting):
+class Neural(LinearAlgebra):
     """What networks are written with, besides products and convolutions."""
 
     __slots__ = ()
@@ -54,7 +54,12 @@ class Neural(Sorting):
             times = self.shape[-3] // key.shape[-3]
             key = key.repeat_interleave(times, dim=-3)
             value = value.repeat_interleave(times, dim=-3)
+        own = self.dtype
+        if own.kind != "f":
+            raise DTypeError(f"[scaled_dot_product_attention] wants floats, got {own}")
         score = self.dot(key.transpose(-2, -1)) / math.sqrt(self.shape[-1])
+        if score.dtype.max != math.inf:  # which masked scores need
+            score = score.cast(dtypes.float32)
         if is_causal:
             if attn_mask is not None:
                 raise ArgumentError(
@@ -66,7 +71,9 @@ class Neural(Sorting):
                 score = attn_mask.where(score, -math.inf)
             else:
                 score = score + attn_mask
-        weights = score.cast(self.dtype).softmax(-1)
+        if own.max == math.inf:
+            score = score.cast(own)
+        weights = score.softmax(-1).cast(own)
         return weights.dropout(dropout_p).dot(value)
 
     def interpolate(
@@ -110,27 +117,6 @@ class Neural(Sorting):
         share = (at - low).reshape(tuple([want if i == axis else 1 for i in range(self.ndim)]))
         x, y = x._float(), y._float()
         return x + (y - x) * share.cast(x.dtype)
-
-    def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
-        """A matrix near to this with singular values near 1, by `steps` of an odd polynomial.
-
-        `params` are its coefficients, of x, x**3, x**5 and so on.
-        """
-        if self.ndim < 2:
-            raise ShapeError(f"[newton_schulz] wants a matrix, got shape {self.shape}")
-        x = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
-        wide = self.shape[-2] <= self.shape[-1]
-        if not wide:
-            x = x.transpose(-2, -1)
-        for _ in range(steps):
-            gram = x.dot(x.transpose(-2, -1))
-            out = x * params[0]
-            power = x
-            for p in params[1:]:
-                power = gram.dot(power)
-                out = out + power * p
-            x = out
-        return x if wide else x.transpose(-2, -1)
 
     def allclose(
         self, other: Self, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False

@@ -27,12 +27,24 @@ T = TypeVar("T", bound=Sharding)
 
 
 class _Stream:
-    """The key and the counter of one device, each a uint64 buffer of one element."""
+    """The key and the counter of one device, each a uint64 buffer of one element.
 
-    __slots__ = ("counter", "key")
+    `unused` says that a seed was set and nothing drawn since.
+    """
+
+    __slots__ = ("counter", "key", "unused")
 
     def __init__(self, key: Any, counter: Any) -> None:
         self.key, self.counter = key, counter
+        self.unused = False
+
+    def restart(self, key: int) -> None:
+        """Writes `key`, and a counter of 0, into the same buffers: captured steps read them."""
+        if self.unused:  # so that writes that nobody reads do not pile up
+            self.key.realize(self.counter)
+        self.unused = True
+        for word, value in ((self.key, key), (self.counter, 0)):
+            word.assign(word._host_word(value, word.device))
 
 
 class Random(Sharding):
@@ -45,19 +57,30 @@ class Random(Sharding):
 
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
-        """Starts the random numbers of every device anew from `seed`."""
+        """Starts the random numbers of every device anew from `seed`, any int.
+
+        Captured steps that draw follow: they read the seed from memory. What was drawn before
+        keeps its values.
+        Raises: ArgumentTypeError for other than an int.
+
+        >>> Tensor.manual_seed(42)
+        >>> first = Tensor.rand(3).tolist()
+        >>> Tensor.manual_seed(42)
+        >>> Tensor.rand(3).tolist() == first
+        True
+        """
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+            raise ArgumentTypeError(f"[manual_seed] the seed is an int, got {seed!r}")
         with _lock:
-            Random._seed = seed
-            Random._streams.clear()
+            Random._seed = seed.__index__()
+            for device, stream in Random._streams.items():
+                stream.restart(_key_of(device))
 
     @classmethod
     def _stream(cls, device: str) -> _Stream:
         found = Random._streams.get(device)
         if found is None:
-            # devices differ by the order in which they first draw, not by name
-            text = f"{Random._seed}/{len(Random._streams)}".encode()
-            key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
-            made = [cls._host_word(w, device) for w in (key, 0)]
+            made = [cls._host_word(w, device) for w in (_key_of(device), 0)]
             found = Random._streams[device] = _Stream(*made)
         return found
 
@@ -70,6 +93,7 @@ class Random(Sharding):
         """n uint64 of random bits, in a row. On several devices they are those of the first."""
         with _lock:
             stream = cls._stream(device if isinstance(device, str) else device[0])
+            stream.unused = False
             # the draw reads the counter after its advance, so that whoever runs it advances it
             stream.counter.assign(stream.counter + n)
             first: Self = stream.counter - n
@@ -135,7 +159,7 @@ class Random(Sharding):
         bits = cls._random_bits(n, place)
         turn = (bits >> 32).cast(work) * (2.0**-32 * 2 * math.pi)
         chance = ((bits & 0xFFFFFFFF).cast(work) + 0.5) * 2.0**-32  # never 0
-        out = turn.cos() * (chance.log() * -2).sqrt()
+        out = turn.sin() * (chance.log() * -2).sqrt()
         return _finished(out.cast(kind).reshape(size), contiguous, requires_grad)
 
     def randn_like(
@@ -254,6 +278,17 @@ class Random(Sharding):
         """Drawn from the normal distribution with the deviation of He et al. (2015)."""
         size = shape_from(shape, "kaiming_normal")
         return cls.normal(*size, mean=0.0, std=_kaiming_deviation(size, a), **kwargs)
+
+
+def _key_of(device: str) -> int:
+    """The key of the present seed on `device`: devices of one kind draw different numbers.
+
+    Those of the same number, as CPU:1 and PYTHON:1, draw the same: a program does not change its
+    numbers with the device that it runs on.
+    """
+    number = device.rpartition(":")[2] if ":" in device else "0"
+    text = f"{Random._seed}/{number}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
 def _kaiming_deviation(shape: tuple[int, ...], a: float) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.dtype import dtypes
 from tinycore.engine.live import note_rebound
-from tinycore.engine.recording import capturing
+from tinycore.engine.recording import capturing, strip_reshape
 from tinycore.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -27,7 +27,7 @@ from tinycore.tensor.stored import on_disk, stores_only, write_to_disk
 from tinycore.tensor.views import is_whole_buffer, replayed, written
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
-from tinycore.uop.shape import shape_of
+from tinycore.uop.shape import is_fixed, max_shape, shape_of
 from tinycore.uop.view_offset import byte_offset
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Storage(Creation):
         x = self
         if isinstance(x.device, tuple):
             x = x.to(x.device[0])
-        if not is_whole_buffer(x.uop):
+        if not is_whole_buffer(x.uop) and (
+            is_fixed(x.shape) or strip_reshape(x.uop).op is not Ops.BUFFER
+        ):
             # a device that only stores has no kernels, but parts of its memory can be copied out
             if stores_only(x.device) and byte_offset(x.uop) is not None:
                 x = self._wrap(x.uop.copy_to_device("NPY"), False)
@@ -96,6 +98,8 @@ class Storage(Creation):
         """The elements, as a memoryview in this shape; of an odd dtype, as bytes."""
         shape = _known(self.shape, "data")
         mv: memoryview
+        if shape != self.shape and self.dtype.fmt is not None:
+            return memoryview(self.numpy())  # type: ignore[arg-type]
         if 0 in shape:
             return memoryview(bytearray(0))
         mv = self._storage().as_memoryview()
@@ -115,6 +119,9 @@ class Storage(Creation):
         if 0 in shape:
             odd = self.dtype.kind == "f" and self.dtype.fmt is None
             return np.empty(shape, numpy_dtype(dtypes.float32 if odd else self.dtype))
+        if shape != self.shape:  # storage is made for the greatest sizes
+            whole = numpy_of_buffer(self._storage(), self.dtype, max_shape(self.shape))
+            return np.ascontiguousarray(whole[tuple([slice(n) for n in shape])])
         return numpy_of_buffer(self._storage(), self.dtype, shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -335,6 +342,15 @@ def _made_lasting(t: TensorBase, value: UOp) -> UOp:
 
 
 def _known(shape: tuple[Any, ...], op: str) -> tuple[int, ...]:
-    if not all(isinstance(s, int) for s in shape):
-        raise ShapeError(f"[{op}] the shape {shape} is symbolic; shrink or reshape it to numbers")
-    return shape
+    """`shape` with the values that its variables are bound to.  Raises: ShapeError."""
+    if is_fixed(shape):
+        return shape
+    out = []
+    for s in shape:
+        if isinstance(s, UOp):
+            binds = [b for b in s.toposort() if b.op is Ops.BIND]
+            s = s.substitute({b: b.src[1] for b in binds}).ssimplify()
+        if not isinstance(s, int):
+            raise ShapeError(f"[{op}] the shape {shape} is symbolic; bind its variables to numbers")
+        out.append(s)
+    return tuple(out)

@@ -27,10 +27,28 @@ class Tensor(Losses, Calls, Casts, Absent):
     # --- gradients
 
     def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
-        """The gradient of this with respect to each of `targets`.
+        """The gradient of this with respect to each of `targets`, which may stand anywhere on the
+        way; it is a tensor as any, whose gradient may be taken again.
 
-        `gradient` weighs the elements of this; without it this must have one element.
-        Raises: GradientError for a target that this does not depend on.
+        `gradient` weighs the elements of this; without it this must have one element. Neither
+        requires_grad nor grad of any tensor is looked at or changed.
+
+        Raises: GradientError for a target that this does not depend on, and for what is no float;
+        ShapeError for a `gradient` of another shape.
+
+        >>> x = Tensor([1.0, 2.0, 3.0])
+        >>> y = x * x
+        >>> in_x, in_y = (y * 10).sum().gradient(x, y)
+        >>> in_x.tolist(), in_y.tolist()
+        ([20.0, 40.0, 60.0], [10.0, 10.0, 10.0])
+        >>> in_x.sum().gradient(x)[0].tolist()
+        [20.0, 20.0, 20.0]
+        >>> y.gradient(x, gradient=Tensor([1.0, 0.0, 0.0]))[0].tolist()
+        [2.0, 0.0, 0.0]
+        >>> y.detach().sum().gradient(x)
+        Traceback (most recent call last):
+          ...
+        tinycore.errors.GradientError: [gradient] the result does not depend on the target of ...
         """
         found = self._gradients(targets, gradient, "gradient")
         for target, g in zip(targets, found, strict=True):
@@ -73,7 +91,22 @@ class Tensor(Losses, Calls, Casts, Absent):
     def backward(self, gradient: Tensor | None = None) -> Tensor:
         """This tensor, after its gradient was added to `grad` of the tensors that want one.
 
-        Those are the live tensors with requires_grad that this was computed from.
+        Those are the live tensors whose requires_grad is True that this was computed from, on the
+        way too; the others' grad stays as it is. requires_grad is True where it was set, or where
+        one of the operands has it; None where nobody said, until an optimiser sets it; False keeps
+        a tensor out for good. detach() lets no gradient through, and neither does what was
+        computed before realize(), or before a write to the tensor: a tensor is a value.
+
+        Raises: GradientError where this has more than one element and no `gradient` weighs them,
+        and for what is no float; ShapeError for a `gradient` of another shape.
+
+        >>> w = Tensor([1.0, 2.0], requires_grad=True)
+        >>> loss = (w * w).sum().backward()
+        >>> w.grad.tolist()
+        [2.0, 4.0]
+        >>> _ = (w * 3).backward(gradient=Tensor([1.0, 10.0]))  # is added
+        >>> w.grad.tolist()
+        [5.0, 34.0]
         """
         below = toposort(self.uop)
         wanting = [t for t in live_tensors() if isinstance(t, Tensor) and t.requires_grad]
@@ -88,7 +121,19 @@ class Tensor(Losses, Calls, Casts, Absent):
     # --- training or not
 
     class train(ContextDecorator):
-        """`with Tensor.train():` sets `Tensor.training` for the block."""
+        """`with Tensor.train():` sets `Tensor.training` for the block, or decorates a function.
+
+        While training dropout drops, batch norm looks at the batch, and optimisers may step.
+
+        >>> with Tensor.train():
+        ...     Tensor.training
+        True
+        >>> @Tensor.train(False)
+        ... def evaluate():
+        ...     return Tensor.training
+        >>> evaluate(), Tensor.training
+        (False, False)
+        """
 
         def __init__(self, mode: bool = True) -> None:
             self.mode = mode

@@ -50,7 +50,7 @@ def _find(body: UOp) -> set[int]:
     if op is Ops.PROGRAM:
         if body.arg is not None and body.arg.outs:
             return set(body.arg.outs)
-        return _find(body.src[0])
+        return _find(body.src[0]) or {0}  # source text does not tell: its first argument
     stores = [u for u in toposort(body, lambda n: bool(n.mask & _STORE_BIT)) if u.op is Ops.STORE]
     storages = [storage_under(u.src[0]) for u in stores]
     return {s.arg.slot for s in storages if s.op is Ops.PARAM}

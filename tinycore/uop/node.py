@@ -553,6 +553,34 @@ class UOp(Queries, SeveralDevices, Operators):
         info = CallInfo(name, metadata, precompile, precompile_backward, grad_fxn)
         return UOp(_FUNCTION, _VOID, (self._as_tuple("function"), *srcs), info)
 
+    def custom_kernel(
+        self,
+        *srcs: UOp,
+        fxn: Callable[..., UOp],
+        grad_fxn: Callable[..., Any] | None = None,
+    ) -> list[UOp]:
+        """This and `srcs` after the kernel that `fxn` writes has run on them.
+
+        `fxn` gets a placeholder for each and returns a kernel SINK or a PROGRAM. What it stores
+        into comes back as AFTER the CALL, the rest as it is. Raises: VerifyError.
+
+        >>> from tinycore import UOp, dtypes
+        >>> def double(out, x):
+        ...     i = UOp.range(4, 0)
+        ...     return UOp.sink(out[i].store(x[i] * 2).end(i))
+        >>> out, x = [UOp.new_buffer("CPU", 4, dtypes.float32) for _ in range(2)]
+        >>> [u.op.name for u in out.custom_kernel(x, fxn=double)]
+        ['AFTER', 'BUFFER']
+        """
+        from tinycore.uop.effects import written_slots
+        from tinycore.uop.kernel_check import kernel_from
+
+        nodes = (self, *srcs)
+        kernel = kernel_from(fxn, [u.placeholder_like(slot) for slot, u in enumerate(nodes)])
+        call = kernel.call(*nodes, grad_fxn=grad_fxn)
+        written = written_slots(kernel)
+        return [u.after(call) if slot in written else u for slot, u in enumerate(nodes)]
+
     def _as_tuple(self, op: str) -> UOp:
         if self.op is Ops.TUPLE:
             return self

@@ -48,7 +48,11 @@ _F64 = struct.Struct("<d")
 
 
 def round_f32(x: float) -> float:
-    """The float32 nearest to `x`, ties to even; beyond the range an infinity."""
+    """The float32 nearest to `x`, ties to even; beyond the range an infinity.
+
+    >>> round_f32(16777217.0), round_f32(1e300)
+    (16777216.0, inf)
+    """
     try:
         return _F32.unpack(_F32.pack(x))[0]  # type: ignore[no-any-return]
     except OverflowError:
@@ -56,7 +60,11 @@ def round_f32(x: float) -> float:
 
 
 def round_f16(x: float) -> float:
-    """The float16 nearest to `x`, ties to even; beyond the range an infinity."""
+    """The float16 nearest to `x`, ties to even; beyond the range an infinity.
+
+    >>> round_f16(2049.0), round_f16(65520.0)
+    (2048.0, inf)
+    """
     try:
         return _F16.unpack(_F16.pack(x))[0]  # type: ignore[no-any-return]
     except OverflowError:
@@ -64,7 +72,12 @@ def round_f16(x: float) -> float:
 
 
 def round_small(x: float, fmt: SmallFloat) -> float:
-    """The value of `fmt` nearest to `x`, ties to even; beyond the range `fmt.beyond`."""
+    """The value of `fmt` nearest to `x`, ties to even; beyond the range `fmt.beyond`.
+
+    >>> e4m3 = SMALL_FLOATS[dtypes.fp8e4m3]
+    >>> round_small(17.0, e4m3), round_small(1e3, e4m3)
+    (16.0, nan)
+    """
     if not -2.0 * fmt.top < x < 2.0 * fmt.top:
         return x if x != x else math.copysign(fmt.beyond, x)
     exponent = max(math.frexp(x)[1] - 1, 1 - fmt.bias) - fmt.mantissa
@@ -90,7 +103,11 @@ ROUNDERS: Final[dict[DType, Callable[[float], float]]] = {
 
 
 def round_int(x: int, dtype: DType) -> float:
-    """The value of float `dtype` nearest to the integer `x`, rounded once."""
+    """The value of float `dtype` nearest to the integer `x`, rounded once.
+
+    >>> round_int(2**53 + 1, dtypes.float64) == 2**53, round_int(70000, dtypes.float16)
+    (True, inf)
+    """
     bits = x.bit_length()
     if bits > 53:
         if dtype is dtypes.float64:
@@ -114,6 +131,9 @@ def wrap(value: ConstType, dtype: DType) -> ConstType:
 
     Integers wrap modulo 2**bits, floats round to nearest even; a float becomes an integer by
     dropping its fraction, nan and infinities become 0. weakint holds every integer.
+
+    >>> wrap(300, dtypes.uint8), wrap(-2.7, dtypes.int32), wrap(0.1, dtypes.bfloat16)
+    (44, -2, 0.10009765625)
     """
     kind = dtype.kind
     if kind == "f":
@@ -134,7 +154,11 @@ def wrap(value: ConstType, dtype: DType) -> ConstType:
 
 
 def to_bits(value: ConstType, dtype: DType) -> int:
-    """The bits that store `value`, which the scalar `dtype` must hold exactly."""
+    """The bits that store `value`, which the scalar `dtype` must hold exactly.
+
+    >>> hex(to_bits(1.0, dtypes.bfloat16)), to_bits(-1, dtypes.int8)
+    ('0x3f80', 255)
+    """
     if dtype.kind != "f":
         return int(value) & ((1 << dtype.itemsize * 8) - 1)
     x = float(value)
@@ -154,7 +178,11 @@ def to_bits(value: ConstType, dtype: DType) -> int:
 
 
 def from_bits(bits: int, dtype: DType) -> ConstType:
-    """The value of the scalar `dtype` that `bits` store."""
+    """The value of the scalar `dtype` that `bits` store.
+
+    >>> from_bits(0x3F80, dtypes.bfloat16), from_bits(255, dtypes.int8)
+    (1.0, -1)
+    """
     kind = dtype.kind
     if kind == "b":
         return bits != 0
@@ -174,12 +202,20 @@ def from_bits(bits: int, dtype: DType) -> ConstType:
 
 
 def to_bytes(value: ConstType, dtype: DType) -> bytes:
-    """`value` as it lies in memory, little-endian."""
+    """`value` as it lies in memory, little-endian.
+
+    >>> to_bytes(1.0, dtypes.float16)
+    b'\\x00<'
+    """
     return to_bits(value, dtype).to_bytes(dtype.itemsize, "little")
 
 
 def from_bytes(data: bytes | memoryview, dtype: DType) -> ConstType:
-    """The value of the scalar `dtype` that `data` holds."""
+    """The value of the scalar `dtype` that `data` holds.
+
+    >>> from_bytes(b"<\\x00"[::-1], dtypes.float16)
+    1.0
+    """
     return from_bits(int.from_bytes(data, "little"), dtype)
 
 

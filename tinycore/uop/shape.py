@@ -163,6 +163,17 @@ def max_shape(shape: Shape) -> tuple[int, ...]:
     return tuple([s if s.__class__ is int else int(s.vmax) for s in shape])
 
 
+def max_numel(shape: Shape) -> int:
+    """The number of elements of `shape` where every size that varies is greatest: what storage
+    for it holds."""
+    return prod(max_shape(shape))
+
+
+def is_fixed(shape: Shape) -> bool:
+    """Whether every size of `shape` is known."""
+    return all([s.__class__ is int for s in shape])
+
+
 def _is_int(x: Any, value: int) -> bool:
     """Whether `x` is that int; an index expression is not."""
     return x.__class__ is int and x == value

@@ -2,12 +2,13 @@
 
 `DECOMPOSITIONS[op](node, capabilities)` is an equal graph, or None where the target can do the op
 (or where there is no other way: then the renderer says so). The result may hold ops that have to be
-decomposed in turn. `emulate_floats` is a pass of its own: it takes out float types that a target
-does not have.
+decomposed in turn. `emulate_floats` and `emulate_longs` are passes of their own: they take out
+types that a target does not have.
 
     exponential.py  EXP2 LOG2        sine.py    SIN        threefry.py  THREEFRY     power.py  POW
     intdiv.py  FLOORDIV FLOORMOD IDIV MOD                  arithmetic.py  the rest
     floats.py  bfloat16, float16 and the 8-bit floats in float32
+    longs.py  int64 and uint64 in pairs of uint32
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 from tinycore.codegen.decompose import arithmetic, exponential, intdiv, sine
 from tinycore.codegen.decompose.floats import emulate_floats
+from tinycore.codegen.decompose.longs import emulate_longs
 from tinycore.codegen.decompose.power import power
 from tinycore.codegen.decompose.threefry import threefry
 from tinycore.dtype import dtypes
@@ -24,7 +26,7 @@ from tinycore.renderer.capabilities import Capabilities
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 
-__all__ = ["DECOMPOSITIONS", "Decomposition", "decompose", "emulate_floats"]
+__all__ = ["DECOMPOSITIONS", "Decomposition", "decompose", "emulate_floats", "emulate_longs"]
 
 Decomposition = Callable[[UOp, Capabilities], UOp | None]
 _WIDE = (dtypes.float32, dtypes.float64)

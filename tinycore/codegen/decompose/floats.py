@@ -6,6 +6,7 @@ unsigned integers; a value is the float32 that the narrow type holds exactly, so
 done in float32 and rounded to the narrow type.
 Keeps: every result to the bit. float32 has more than twice the significand bits of the narrow
 types, so rounding twice is rounding once for + - * / and square root; MULACC rounds to odd first.
+What is only moved keeps its code, the payload of a nan included.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tinycore.uop.walk import toposort
 _F32, _U32 = dtypes.float32, dtypes.uint32
 _F32_INF: Final = 0x7F800000
 _F32_NAN: Final = 0x7FC00000
+_ROUNDED_BY_FLOAT32: Final = frozenset(dtypes.int32s + dtypes.int64s)
 _SAME_VALUE: Final = frozenset({Ops.VECTORIZE, Ops.GEP, Ops.WHERE, Ops.MAX, Ops.NOOP})
 _STORAGE: Final = frozenset({Ops.PARAM, Ops.DEFINE_LOCAL})
 
@@ -108,21 +110,61 @@ def emulate_floats(root: UOp, caps: Capabilities) -> UOp:
     if not any(u.dtype.scalar() in missing for u in order):
         return root
     done: dict[UOp, UOp] = {}
+    codes: dict[UOp, UOp] = {}
     for u in order:
-        done[u] = _emulated(u, tuple([done[s] for s in u.src]), missing, caps)
+        scalar, src = u.dtype.scalar(), tuple([done[s] for s in u.src])
+        if scalar not in missing:
+            done[u] = _reader(u, src, codes, missing)
+            continue
+        code = _code(u, src, codes, FORMATS[scalar])
+        if code is not None:
+            codes[u] = code
+            if u.op is Ops.LOAD or u.op is Ops.BITCAST:
+                done[u] = decode(code, FORMATS[scalar])
+                continue
+        done[u] = _narrow_node(u, src, FORMATS[scalar], caps)
     return done[root]
 
 
-def _emulated(u: UOp, src: tuple[UOp, ...], missing: set[DType], caps: Capabilities) -> UOp:
-    op, scalar = u.op, u.dtype.scalar()
-    if scalar in missing:
-        return _narrow_node(u, src, FORMATS[scalar], caps)
+def _code(u: UOp, src: tuple[UOp, ...], codes: dict[UOp, UOp], fmt: Narrow) -> UOp | None:
+    """The codes of a narrow value that is only moved; None where it is computed."""
+    op, storage = u.op, fmt.storage.vec(u.dtype.count)
+    if op is Ops.LOAD:
+        if src[0].dtype.kind != "u":
+            return None  # a register: it holds float32
+        rest = tuple([_coded(s, x, codes, fmt) for s, x in zip(u.src[1:], src[1:], strict=True)])
+        return UOp(op, storage, (src[0], *rest), u.arg, u.tag)
+    if op is Ops.BITCAST:
+        source = FORMATS.get(u.src[0].dtype.scalar())
+        if source is not None and src[0].dtype is not u.src[0].dtype:  # emulated as well
+            return _coded(u.src[0], src[0], codes, source).bitcast(storage)
+        return src[0].bitcast(storage)
+    if op is Ops.CONST:
+        return const(to_bits(wrap(u.arg, fmt.dtype), fmt.dtype), storage)
+    if op is Ops.WHERE:
+        if u.src[1] in codes and u.src[2] in codes:
+            return UOp(op, storage, (src[0], codes[u.src[1]], codes[u.src[2]]), u.arg, u.tag)
+        return None
+    if op in (Ops.VECTORIZE, Ops.GEP, Ops.NOOP) and all([s in codes for s in u.src]):
+        return UOp(op, storage, tuple([codes[s] for s in u.src]), u.arg, u.tag)
+    return None
+
+
+def _coded(u: UOp, value: UOp, codes: dict[UOp, UOp], fmt: Narrow) -> UOp:
+    """The codes of `u`, whose values are the float32 lanes `value`."""
+    found = codes.get(u)
+    return encode(value, fmt) if found is None else found
+
+
+def _reader(u: UOp, src: tuple[UOp, ...], codes: dict[UOp, UOp], missing: set[DType]) -> UOp:
+    """A node that is no narrow float itself."""
+    op = u.op
     if op is Ops.STORE and u.src[1].dtype.scalar() in missing and src[0].dtype.kind == "u":
-        fmt = FORMATS[u.src[1].dtype.scalar()]
-        return UOp(op, u.dtype, (src[0], encode(src[1], fmt), *src[2:]), u.arg, u.tag)
+        code = _coded(u.src[1], src[1], codes, FORMATS[u.src[1].dtype.scalar()])
+        return UOp(op, u.dtype, (src[0], code, *src[2:]), u.arg, u.tag)
     if op is Ops.BITCAST and u.src[0].dtype.scalar() in missing:
-        return encode(src[0], FORMATS[u.src[0].dtype.scalar()]).bitcast(u.dtype)
-    if all(a is b for a, b in zip(src, u.src, strict=True)):
+        return _coded(u.src[0], src[0], codes, FORMATS[u.src[0].dtype.scalar()]).bitcast(u.dtype)
+    if all([a is b for a, b in zip(src, u.src, strict=True)]):
         return u
     return UOp(op, u.dtype, src, u.arg, u.tag)
 
@@ -136,15 +178,10 @@ def _narrow_node(u: UOp, src: tuple[UOp, ...], fmt: Narrow, caps: Capabilities) 
         return UOp(op, wide, src, u.arg, u.tag)
     if op is Ops.INDEX or op is Ops.AFTER:
         return UOp(op, src[0].dtype, src, u.arg, u.tag)
-    if op is Ops.LOAD:
-        if src[0].dtype.kind != "u":  # a register: it holds float32
-            return UOp(op, wide, src, u.arg, u.tag)
-        rest = tuple([encode(s, fmt) for s in src[1:]])
-        return decode(UOp(op, fmt.storage.vec(count), (src[0], *rest), u.arg, u.tag), fmt)
+    if op is Ops.LOAD:  # of a register
+        return UOp(op, wide, src, u.arg, u.tag)
     if op is Ops.CONST:
         return const(wrap(u.arg, fmt.dtype), wide)
-    if op is Ops.BITCAST:
-        return decode(src[0].bitcast(fmt.storage.vec(count)), fmt)
     if op is Ops.CAST:
         return narrowed(src[0], fmt, caps)
     if op in _SAME_VALUE:
@@ -160,13 +197,35 @@ def _narrow_node(u: UOp, src: tuple[UOp, ...], fmt: Narrow, caps: Capabilities) 
 def narrowed(x: UOp, fmt: Narrow, caps: Capabilities) -> UOp:
     """The float32 that is `x`, of any dtype, rounded once to the format."""
     scalar = x.dtype.scalar()
-    if scalar in dtypes.int32s + dtypes.int64s and fmt.is_cut_float32:
-        if caps.supports(dtypes.float64):  # float32 would round before the format does
-            return narrowed(cast(x, dtypes.float64), fmt, caps)
+    if scalar in _ROUNDED_BY_FLOAT32 and fmt.is_cut_float32:
+        x = _sticky(x)
     elif scalar is dtypes.float64:
         single = cast(x, _F32)
         return rounded(to_odd(single, sub(x, cast(single, dtypes.float64))), fmt)
     return rounded(cast(x, _F32), fmt)
+
+
+def _sticky(x: UOp) -> UOp:
+    """Integers that float32 holds and that round to bfloat16 as the lanes of `x` do.
+
+    Of a number whose highest bit is m, bfloat16 keeps 8 bits and looks at the ninth; of what lies
+    below bit k, with k <= m - 9, only matters whether it is 0. That becomes bit k, and with
+    k >= m - 23 float32 holds all bits from m to k.
+    """
+    scalar = x.dtype.scalar()
+    unsigned = _U32 if scalar.itemsize == 4 else dtypes.uint64
+    zero = const(0, x.dtype)
+    negative = less(x, zero) if scalar.kind == "i" else None
+    size = bits(x if negative is None else where(negative, sub(zero, x), x), unsigned)
+    t, out = size.dtype, size
+    full = (1 << 8 * scalar.itemsize) - 1
+    for m, k in ((24, 8),) if scalar.itemsize == 4 else ((24, 15), (39, 30), (54, 45)):
+        below = const((1 << k) - 1, t)
+        is_set = cast(bitand(size, below).alu(Ops.CMPNE, const(0, t)), unsigned)
+        kept = bitor(bitand(size, const(full & -1 << k, t)), shl(is_set, k))
+        out = where(less(size, const(1 << m, t)), out, kept)
+    whole = bits(out, scalar)
+    return whole if negative is None else where(negative, sub(zero, whole), whole)
 
 
 def rounded(x: UOp, fmt: Narrow) -> UOp:

@@ -17,8 +17,14 @@ PARITY: Final = 0x1BD11BDA
 
 def threefry(counter: UOp, key: UOp) -> UOp:
     """threefry2x32-20 of uint64 lanes; the low word is word 0 of counter, key and result."""
-    x0, x1 = _words(counter)
-    k0, k1 = _words(key)
+    x0, x1 = threefry_words(_words(counter), _words(key))
+    return bitor(shl(cast(x1, dtypes.uint64), 32), cast(x0, dtypes.uint64))
+
+
+def threefry_words(counter: tuple[UOp, UOp], key: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
+    """As threefry, of (low, high) words."""
+    x0, x1 = counter
+    k0, k1 = key
     schedule = (k0, k1, bitxor(bitxor(k0, k1), const(PARITY, k0.dtype)))
     x0, x1 = add(x0, k0), add(x1, k1)
     for group in range(5):
@@ -27,7 +33,7 @@ def threefry(counter: UOp, key: UOp) -> UOp:
             x1 = bitxor(bitor(shl(x1, rotation), shr(x1, 32 - rotation)), x0)
         x0 = add(x0, schedule[(group + 1) % 3])
         x1 = add(add(x1, schedule[(group + 2) % 3]), const(group + 1, x1.dtype))
-    return bitor(shl(cast(x1, dtypes.uint64), 32), cast(x0, dtypes.uint64))
+    return x0, x1
 
 
 def _words(x: UOp) -> tuple[UOp, UOp]:

@@ -363,21 +363,16 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 
 def _table() -> dict[str, Global]:
-    out = {
-        "collections.OrderedDict": Global("collections.OrderedDict", _pairs),
-        "_codecs.encode": Global("_codecs.encode", _encoded),
+    calls: dict[str, Callable[..., Any]] = {
+        "collections.OrderedDict": _pairs,
+        "_codecs.encode": _encoded,
     }
     for module in ("builtins", "__builtin__"):
-        for kind, make in (("set", set), ("frozenset", frozenset)):
-            name = f"{module}.{kind}"
-
-            def call(*items: Any, kind: str = kind, make: Any = make) -> Any:
-                return make(_plain_items(kind, items))
-
-            out[name] = Global(name, call)
-        name = f"{module}.bytearray"
-        out[name] = Global(name, lambda *x: bytearray(_latin(*x)))
-    return out
+        calls[f"{module}.set"] = lambda *items: set(_plain_items("set", items))
+        calls[f"{module}.frozenset"] = lambda *items: frozenset(_plain_items("frozenset", items))
+        calls[f"{module}.bytes"] = _latin
+        calls[f"{module}.bytearray"] = lambda *items: bytearray(_latin(*items))
+    return {name: Global(name, call) for name, call in calls.items()}
 
 
 def _latin(*arguments: Any) -> bytes:
@@ -387,7 +382,7 @@ def _latin(*arguments: Any) -> bytes:
         return arguments[0]
     if len(arguments) == 2:
         return _encoded(*arguments)
-    raise FileFormatError("a bytearray is made of something else than bytes")
+    raise FileFormatError("bytes are made of something else than bytes")
 
 
 PLAIN = _table()  # the names of Python's own that stand for data

@@ -423,8 +423,12 @@ class Elementwise:
         return self._float().alu(Ops.SIN)
 
     def cos(self) -> Self:
-        """The cosine, of radians."""
-        return self._narrow((math.pi / 2 - self._wide()).alu(Ops.SIN))
+        """The cosine, of radians, to a few roundings of 1 anywhere."""
+        x = self._wide()
+        # pi / 2 - x rounds the more the greater x is, x / 2 never: cos(x) = 1 - 2 sin(x / 2) ** 2
+        near = x * x < 16
+        s = near.where(math.pi / 2 - x, x * 0.5).alu(Ops.SIN)
+        return self._narrow(near.where(s, 1 - s * s * 2))
 
     def tan(self) -> Self:
         """The tangent, of radians."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from math import prod
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tinycore.dtype import DType, dtypes, sum_acc_dtype, to_dtype
 from tinycore.errors import DTypeError
 from tinycore.uop.mixin.activation import Activation
 from tinycore.uop.mixin.movement import Movement, axes_of, axis_of
 from tinycore.uop.ops_table import Ops
+
+_Number = TypeVar("_Number", bound="Reduce")
 
 
 class Reduce(Activation, Movement):
@@ -114,7 +116,8 @@ class Reduce(Activation, Movement):
 
     def std(self, axis: Any = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The standard deviation over `axis`."""
-        return _root(self.var(axis, keepdim, correction), 2)
+        out: Self = _root(self.var(axis, keepdim, correction), 2)
+        return out
 
     def std_mean(
         self, axis: Any = None, keepdim: bool = False, correction: int = 1
@@ -187,7 +190,7 @@ class Reduce(Activation, Movement):
         return out if bias is None else out + bias.reshape(shape)
 
 
-def _root(x: Any, p: float) -> Any:
+def _root(x: _Number, p: float) -> _Number:
     """x ** (1 / p) with the slope 0 at 0, where a norm and a deviation have no slope."""
     zero = x.eq(0)
     some = zero.where(1, x)
