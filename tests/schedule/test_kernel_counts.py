@@ -150,15 +150,15 @@ def test_gpt2_forward_and_backward() -> None:
     assert len({c.src[0] for c in linear.src}) <= 56
 
 
-@pytest.mark.parametrize(("backward", "limit"), [(False, 109), (True, 407)])
+@pytest.mark.parametrize(("backward", "limit"), [(False, 109), (True, 460)])
 def test_resnet50_with_batch_statistics(backward: bool, limit: int) -> None:
     with Context(DEV=DEVICE), Tensor.train():
         model = emptied(ResNet50())
+        for p in get_parameters(model):
+            p.requires_grad = backward
         out = model(E(2, 3, 224, 224))
         if backward:
-            for p in get_parameters(model):
-                p.requires_grad = True
-            assert count(*loss_and_gradients(model, model(E(2, 3, 224, 224)))) <= limit
+            found = count(*loss_and_gradients(model, out))
         else:
-            loss = out.sparse_categorical_crossentropy(E(2, dtype=dtypes.int))
-            assert count(loss) <= limit
+            found = count(out.sparse_categorical_crossentropy(E(2, dtype=dtypes.int)))
+    assert found <= limit

@@ -119,7 +119,7 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                 sum([c.stored for c in parts]),
             )
         elif op is Ops.REDUCE_AXIS:
-            below: Any = numel_of(shape_of(u.src[0]) or ())
+            below = max_numel(shape_of(u.src[0]) or ())
             if isinstance(below, int) and below > _SPREAD * out[u.src[0]].stored:
                 out[u] = _leaf(u)._replace(terms=_terms(u), product=u)
             else:
@@ -220,8 +220,8 @@ def loop_count(ranges: Iterable[UOp]) -> int | None:
 def reduces_once(u: UOp, rows: Iterable[UOp], cost: Cost) -> bool:
     """Whether reduction `u`, done once for every value of the loops `rows`, does no work twice and
     reads what it reduces about once, as a row is and the operands of a product are not."""
-    numel: Any = numel_of(shape_of(u) or ())
-    source: Any = numel_of(shape_of(u.src[0]) or ())
+    numel = max_numel(shape_of(u) or ())
+    source = max_numel(shape_of(u.src[0]) or ())
     times = loop_count(rows)
     if times is None or times != numel or not isinstance(source, int):
         return False

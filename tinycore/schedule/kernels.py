@@ -344,7 +344,7 @@ class _Cutter:
             if len(kernels) == 1:
                 k = self.kernels[kernels.pop()]
                 if is_aside(
-                    list(uses.values()), self.cost[u], self.cost[k.node], numel_of(k.shape)
+                    list(uses.values()), self.cost[u], self.cost[k.node], max_numel(k.shape)
                 ):
                     return False
                 if k.rows is not None and len(uses) > 1 and self.cost[u].ends_product:
@@ -415,9 +415,9 @@ class _Cutter:
             return False
         if len(own) > 1 and (k.rows is None or self.cost[u].ends_product):
             return False
-        if u.op is Ops.REDUCE_AXIS and not self.is_along_rows(u, at):
-            if realize_reduce(u, [uses[at]], False, k.reduces):
-                return False
+        alone = u.op is Ops.REDUCE_AXIS and not self.is_along_rows(u, at)
+        if alone and realize_reduce(u, [uses[at]], False, k.reduces):
+            return False
         self.hosts[u] = number
         k.kept.append((u, at))
         k.also.append((self.buffer_of(u).arg.slot, None))
@@ -716,7 +716,8 @@ class _Cutter:
         value = self.read(at)
         whole = self.params[k.write]
         out = self.at_version(whole if k.through is None else k.through, k.overwrites)
-        where = flatten(whole.arg.shape if k.through is None else shape_of(out), use.at).simplify()
+        held = whole.arg.shape if k.through is None else out.shape
+        where = flatten(held, use.at).simplify()
         if not _reads_elsewhere(value, out, where):
             self.finish(k, out, where, value)
             return
@@ -752,7 +753,11 @@ class _Cutter:
         for u, use in k.kept:
             shape = shape_of(u)
             assert shape is not None
-            place = UOp(Ops.INDEX, u.dtype, (self.buffer_of(u), flatten(shape, use.at).simplify()))
+            place = UOp(
+                Ops.INDEX,
+                u.dtype,
+                (self.buffer_of(u), flatten(max_shape(shape), use.at).simplify()),
+            )
             store = UOp(Ops.STORE, _VOID, (place, self.values[u, use]))
             ends.append(store.end(*[r for r in loops if r in use.at]))
         k.ast = UOp(Ops.SINK, _VOID, tuple(ends))
