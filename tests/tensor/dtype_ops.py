@@ -258,16 +258,38 @@ def _quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, floor + inexact).astype(a.dtype)
 
 
+def _of_float32(function: Callable[..., Array], a: Array, b: Array) -> Array:
+    """numpy's function of floats; narrow ones go through float32, as ml_dtypes has it too."""
+    if a.dtype.kind == "f" and a.dtype.itemsize >= 4:
+        return function(a, b)
+    return function(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+
+
+def _near(dtype: DType, few: bool) -> tuple[Array, ...]:
+    """Pairs whose quotient has no more digits than the dtype in which it is computed."""
+    a, b = pairs(dtype, few)
+    if dtype.kind != "f":
+        return a, b
+    x, y = wide(a), wide(b)
+    with np.errstate(all="ignore"):
+        size = np.abs(x / y)
+        digits = 2.0 ** (52 if dtype is dtypes.float64 else 23)
+        plain = np.abs(y) > 1e-30 if dtype.itemsize >= 4 or dtype is dtypes.bfloat16 else True
+        keep = ~np.isfinite(size) & ((y == 0) | ~np.isfinite(x) | ~np.isfinite(y)) | (size < digits)
+    keep &= plain | (y == 0) | ~np.isfinite(y)
+    return a[keep], b[keep]
+
+
 def _floor_quotient(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "biu":
-        return np.floor(a / b)
+        return _of_float32(np.floor_divide, a, b)
     a, b = (a.astype(np.int32), b.astype(np.int32)) if a.dtype.kind == "b" else (a, b)
     return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
 def _floor_remainder(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "biu":
-        return a - np.floor(a / b) * b
+        return _of_float32(np.remainder, a, b)
     a, b = (a.astype(np.int32), b.astype(np.int32)) if a.dtype.kind == "b" else (a, b)
     return np.where(b == 0, 0, a % np.where(b == 0, 1, b)).astype(a.dtype)
 
@@ -319,8 +341,22 @@ two(
     native=True,
 )
 two("idiv", lambda a, b: a.idiv(b), _quotient, takes="biu", gives="int_of_bool")
-two("floordiv", lambda a, b: a // b, _floor_quotient, gives="int_of_bool", native=True)
-two("mod", lambda a, b: a % b, _floor_remainder, gives="int_of_bool", native=True)
+op(
+    "floordiv",
+    lambda a, b: a // b,
+    _floor_quotient,
+    gives="int_of_bool",
+    operands=_near,
+    native=True,
+)
+op(
+    "mod",
+    lambda a, b: a % b,
+    _floor_remainder,
+    gives="int_of_bool",
+    operands=_near,
+    native=True,
+)
 two("pow", lambda a, b: a**b, _power, gives="int_of_bool", ulps=2.0, scale=_power_scale)
 two("maximum", lambda a, b: a.maximum(b), np.maximum, signed_zeros=False)
 two("minimum", lambda a, b: a.minimum(b), np.minimum, signed_zeros=False)

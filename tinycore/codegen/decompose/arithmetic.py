@@ -16,6 +16,8 @@ from tinycore.codegen.decompose.build import (
     less,
     mul,
     sub,
+    two_product,
+    two_sum,
     where,
     with_lanes,
 )
@@ -110,17 +112,33 @@ def trunc(u: UOp, caps: Capabilities) -> UOp:
 def mulacc(u: UOp, caps: Capabilities) -> UOp | None:
     """a * b + c; of floats with one rounding, by way of float64 rounded to odd.
 
-    None for float64, which would need a wider type.
+    None for float32 where there is no float64.
     """
     a, b, c = u.src
     if a.dtype.kind != "f":
         return add(mul(a, b), c)
     scalar = a.dtype.scalar()
-    if scalar is dtypes.float64 or not caps.supports(dtypes.float64):
+    if scalar is dtypes.float64:
+        return _mulacc_of_pairs(a, b, c, caps)
+    if not caps.supports(dtypes.float64):
         return None
     wide = dtypes.float64
     out = multiply_add_to_odd(cast(a, wide), cast(b, wide), cast(c, wide))
     return cast(out, scalar)
+
+
+def _mulacc_of_pairs(a: UOp, b: UOp, c: UOp, caps: Capabilities) -> UOp:
+    """a * b + c rounded once without a wider type, while neither the product nor its error under-
+    or overflow; beyond, with two roundings.
+
+    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008), figure 3.
+    """
+    product, error = two_product(a, b, caps)
+    low, lowest = two_sum(c, error)
+    high, rest = two_sum(product, low)
+    exact = add(high, to_odd(*two_sum(rest, lowest)))
+    is_finite = sub(exact, exact).alu(Ops.CMPEQ, const(0.0, exact.dtype))
+    return where(is_finite, exact, add(product, c))
 
 
 def multiply_add_to_odd(a: UOp, b: UOp, c: UOp) -> UOp:

@@ -101,6 +101,16 @@ def fast_two_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
     return total, sub(b, sub(total, a))
 
 
+def two_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """(sum, error) with sum + error == a + b exactly, while nothing overflows.
+
+    Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
+    """
+    total = add(a, b)
+    part = sub(total, a)
+    return total, add(sub(a, sub(total, part)), sub(b, part))
+
+
 def two_product(a: UOp, b: UOp, caps: Capabilities) -> tuple[UOp, UOp]:
     """(product, error) with product + error == a * b exactly, while nothing under- or overflows.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tinycore.dtype import DType, dtypes, least_upper_dtype, least_upper_float
 from tinycore.errors import ArgumentError, DTypeError
@@ -40,6 +40,12 @@ class Elementwise:
 
     def detach(self) -> Self:
         raise NotImplementedError
+
+    if TYPE_CHECKING:  # supplied by another of the mixins, which comes after this one
+
+        @property
+        def shape(self) -> tuple[Any, ...]: ...
+        def _broadcast_to(self, shape: tuple[Any, ...]) -> Self: ...
 
     def _own(self) -> Self:
         """This value, as what is not a view of this: a tensor whose writes stay in it."""
@@ -161,8 +167,34 @@ class Elementwise:
         if self.dtype.kind != "f" and other.dtype.kind != "f":
             return self._binop(op, other, reverse)
         a, b = (other, self) if reverse else (self, other)
-        quotient = (a / b).floor()
-        return quotient if op is Ops.FLOORDIV else a - quotient * b
+        return a._floor_division_of_floats(op, b)
+
+    def _floor_division_of_floats(self, op: Ops, b: Self) -> Self:
+        """The quotient rounded down, or what it leaves, as Python and numpy have them.
+
+        A rounded quotient may reach a whole number that the exact one does not, so the rest is
+        computed with one rounding, and decides. That is exact for quotients of up to twice the
+        digits of the dtype; beyond, the rest is as good as noise.
+        """
+        join = least_upper_float(least_upper_dtype(self.dtype, b.dtype))
+        quotient = self.cast(join)._wide() / b.cast(join)._wide()
+        x = self.cast(quotient.dtype)._broadcast_to(quotient.shape)
+        y = b.cast(quotient.dtype)._broadcast_to(quotient.shape)
+        whole = quotient.alu(Ops.TRUNC)
+        rest = whole.eq(0).where(x, whole.alu(Ops.NEG).alu(Ops.MULACC, y, x))
+        more = (rest / y).alu(Ops.TRUNC)
+        rest = more.eq(0).where(rest, more.alu(Ops.NEG).alu(Ops.MULACC, y, rest))
+        negative = y < 0
+        is_below = rest.ne(0) & (rest < 0).ne(negative)
+        if op is Ops.FLOORMOD:
+            out = is_below.where(rest + y, rest)
+            return out.eq(0).where(negative.where(-0.0, 0.0), out).cast(join)
+        total = more.eq(0).where(whole, whole + more)
+        out = is_below.where(total - 1, total)
+        kept = (y.eq(0) | x.isfinite()).where(
+            quotient, math.nan
+        )  # as numpy has inf // 1 and 1 // 0
+        return rest.isnan().where(kept, out).cast(join)
 
     # --- arithmetic by name
 
