@@ -148,8 +148,8 @@ def test_a_linear_that_is_run_by_hand_may_call_others() -> None:
             both(4).call(*[UOp.param(slot, F, (4,), "CPU") for slot in (1, 2, 2, 0)]),
         ),
     )
-    x = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
-    out = Tensor.empty(4)
+    x = Tensor([1.0, 2.0, 3.0, 4.0], device="CPU").realize()
+    out = Tensor.empty(4, device="CPU")
     engine.run_linear(UOp(Ops.LINEAR, src=(twice.call(x.uop.base, out.uop.base),)), {})
     assert out.tolist() == [3.0, 6.0, 9.0, 12.0]
 
