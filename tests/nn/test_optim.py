@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from tests.tensor.checks import floats
-from tinycore import Context, Tensor, TinyJit, dtypes, nn
+from tinycore import Context, Device, Tensor, TinyJit, dtypes, nn
 from tinycore.errors import ArgumentError, ArgumentTypeError, GradientError
 from tinycore.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, OptimizerGroup
 
+ELSEWHERE = "CPU" if Device.DEFAULT == "PYTHON" else "PYTHON"
 W, B, X = floats(4, 3), floats(3, seed=1), floats(8, 4, seed=2)
 
 
@@ -291,7 +292,7 @@ def test_fused_by_the_environment_and_where_it_cannot_be() -> None:
     for make in (LAMB, LARS, Muon):
         with pytest.raises(ArgumentError, match=rf"\[{make.__name__}\].*layer by layer"):
             make([w], fused=True)
-    elsewhere = Tensor(W, device="PYTHON")
+    elsewhere = Tensor(W, device=ELSEWHERE)
     with pytest.raises(ArgumentError, match="several devices"):
         Adam([w, elsewhere], fused=True)
 
@@ -311,8 +312,8 @@ def test_narrow_parameters_have_wide_state() -> None:
 
 def test_state_on_another_device() -> None:
     w = Tensor(W)
-    optimizer = SGD([w], lr=0.5, device="PYTHON")
-    assert optimizer.lr.device == optimizer.device == "PYTHON"
+    optimizer = SGD([w], lr=0.5, device=ELSEWHERE)
+    assert optimizer.lr.device == optimizer.device == ELSEWHERE
     with Tensor.train():
         w.sum().backward()
         optimizer.step()
