@@ -71,13 +71,14 @@ def flat_linear(linear: UOp) -> UOp:
 
     What such a LINEAR has for itself, PARAMs beyond its arguments, becomes new buffers.
     """
-    while any([call.src[0].op is Ops.LINEAR for call in linear.src]):
+    while any([_called_linear(call) is not None for call in linear.src]):
         calls: list[UOp] = []
         for call in linear.src:
-            if call.src[0].op is not Ops.LINEAR:
+            body = _called_linear(call)
+            if body is None:
                 calls.append(call)
                 continue
-            body, arguments = call.src[0], list(call.src[1:])
+            arguments = list(call.src[1:])
             params = {
                 p.arg.slot: p
                 for inner in body.src
@@ -91,6 +92,14 @@ def flat_linear(linear: UOp) -> UOp:
             calls += flattened(body, arguments, len(arguments))[0]
         linear = UOp(Ops.LINEAR, _VOID, tuple(calls))
     return linear
+
+
+def _called_linear(call: UOp) -> UOp | None:
+    """The LINEAR that CALL `call` runs, itself or as the graph of a device."""
+    body = call.src[0]
+    if body.op is Ops.CUSTOM_FUNCTION and body.arg == "graph":
+        body = body.src[0]
+    return body if body.op is Ops.LINEAR else None
 
 
 def order_kernels(graph: KernelGraph, inputs: int = 0) -> UOp:

@@ -37,6 +37,8 @@ def written_slots(body: UOp) -> tuple[int, ...]:
 
 def _find(body: UOp) -> set[int]:
     op = body.op
+    if op is Ops.CUSTOM_FUNCTION and body.src:  # the graph of a device: what its LINEAR writes
+        return _find(body.src[0])
     if op is Ops.COPY or op is Ops.CUSTOM_FUNCTION:
         return {0}
     if op is Ops.LINEAR:
