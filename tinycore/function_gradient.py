@@ -75,13 +75,14 @@ def _by_hand(u: UOp, given: dict[int, UOp]) -> Sequence[UOp | None]:
     found: Any = u.arg.grad_fxn(*full, u)
     if not isinstance(found, (tuple, list)):
         found = (found,)
-    if len(found) != len(arguments):
+    count = len([a for a in arguments if a.dtype.kind != "w"])  # variables come last
+    if len(found) != count:
         raise GradientError(
             f"[gradient] the grad_fxn of {_named(u)} gave {len(found)} gradients for "
-            f"{len(arguments)} arguments; return one for each, None where there is none"
+            f"{count} arguments; return one for each, None where there is none"
         )
     out: list[UOp | None] = []
-    for n, (g, a) in enumerate(zip(found, arguments, strict=True)):
+    for n, (g, a) in enumerate(zip(found, arguments, strict=False)):
         g = getattr(g, "uop", g)
         if g is not None and (not isinstance(g, UOp) or shape_of(g) != shape_of(a)):
             raise GradientError(
@@ -89,7 +90,7 @@ def _by_hand(u: UOp, given: dict[int, UOp]) -> Sequence[UOp | None]:
                 f"{shape_of(a)}; a gradient is a Tensor or UOp of the shape of its argument"
             )
         out.append(None if g is None else g if g.dtype is a.dtype else g.cast(a.dtype))
-    return out
+    return [*out, *[None] * (len(arguments) - count)]
 
 
 def _derived(

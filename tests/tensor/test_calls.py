@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
-from tinycore import Context, GlobalCounters, Tensor, TinyJit, UOp, dtypes, function
+from tinycore import Context, GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function
 from tinycore.config import DEV
 from tinycore.dtype import AddrSpace
 from tinycore.errors import (
+    ArgumentError,
     ArgumentTypeError,
     CompileError,
+    DeviceError,
     GradientError,
     KernelBoundsError,
     ShapeError,
@@ -427,6 +431,60 @@ def test_what_is_returned_is_a_kernel() -> None:
         Tensor.custom_kernel(Tensor.empty(4), fxn=lambda out: 3)
     with pytest.raises(ArgumentTypeError, match="returned PARAM"):
         Tensor.custom_kernel(Tensor.empty(4), fxn=lambda out: out)
+
+
+def test_a_kernel_that_writes_nothing() -> None:
+    with pytest.raises(ArgumentError, match="stores into none"):
+        Tensor.custom_kernel(Tensor.empty(4), fxn=lambda out: UOp.sink())
+
+
+def test_tensors_on_several_devices() -> None:
+    here, there = Tensor.empty(4, device="CPU"), Tensor.empty(4, device="CPU:1")
+    with pytest.raises(DeviceError, match="tensor 1 on CPU:1"):
+        here.custom_kernel(there, fxn=copy_first)
+    divided = here.shard(("CPU", "CPU:1"), axis=0)
+    with pytest.raises(DeviceError, match="runs on one device"):
+        divided.custom_kernel(divided, fxn=copy_first)
+
+
+def copy_first(out: UOp, x: UOp) -> UOp:
+    i = UOp.range(out.shape[0], 0)
+    return UOp.sink(out[i].store(x[i]).end(i))
+
+
+def test_nothing_to_do() -> None:
+    out = Tensor.custom_kernel(Tensor.empty(0), Tensor.empty(0), fxn=copy_first)[0]
+    assert out.tolist() == []
+
+
+def test_a_scalar() -> None:
+    def next_number(out: UOp, x: UOp) -> UOp:
+        return UOp.sink(out[0].store(x[0] + 1))
+
+    assert Tensor.custom_kernel(Tensor(0.0), Tensor(2.0), fxn=next_number)[0].item() == 3.0
+
+
+@pytest.mark.parametrize("precompile", [None, False, True])
+def test_variables_of_a_kernel(precompile: bool | None) -> None:
+    def first(size: UOp, out: UOp, x: UOp) -> UOp:
+        i = UOp.range(size, 0)
+        return UOp.sink(out[i].store(x[i]).end(i), arg=KernelInfo(name="first"))
+
+    def step(x: Tensor, size: UOp) -> Tensor:
+        out = Tensor.zeros(4).contiguous()
+        fxn = functools.partial(first, size)
+        return Tensor.custom_kernel(out, x, fxn=fxn, grad_fxn=lambda grad, call: (None, grad))[0]
+
+    if precompile is not None:
+        step = function(precompile=precompile)(step)
+    n = Variable("n", 1, 4)
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    captured = TinyJit(lambda x, size: step(x, size).realize())
+    for k in (3, 1, 4, 2):
+        want = [1.0, 2.0, 3.0, 4.0][:k] + [0.0] * (4 - k)
+        assert step(x, n.bind(k)).tolist() == want
+        assert captured(x, n.bind(k)).tolist() == want
+    assert step(x, n.bind(2)).sum().gradient(x)[0].tolist() == [1.0] * 4
 
 
 def test_symbolic_shapes_are_refused() -> None:

@@ -519,7 +519,8 @@ class _Cutter:
         k.makes, k.body = u, u.src[0]
         self.calls[u] = k
         for s in u.src[1:]:
-            self.view(s)
+            if s.dtype is not _WEAK:  # else it is a variable of the kernel
+                self.view(s)
 
     def use(self, child: UOp, use: Use, scope: Scope) -> tuple[UOp, Use | None]:
         """Records that `child` is read as `use`; constants need no index."""
@@ -775,6 +776,8 @@ class _Cutter:
         written = written_slots(u.src[0])
         targets: list[tuple[int, UOp | None]] = []
         for n, s in enumerate(u.src[1:]):
+            if s.dtype is _WEAK:
+                continue
             found = self.storage(s)
             if found is None:
                 raise ScheduleError(f"argument {n} of a CALL, {s.op.name}, has no storage")

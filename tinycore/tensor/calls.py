@@ -9,11 +9,11 @@ from tinycore.config import CHECK_OOB
 from tinycore.dtype import dtypes
 from tinycore.engine.live import note_rebound
 from tinycore.engine.versions import advance, is_newest
-from tinycore.errors import ArgumentTypeError, ShapeError
+from tinycore.errors import ArgumentTypeError, DeviceError, ShapeError
 from tinycore.tensor.base import TensorBase, _either
 from tinycore.tensor.storage import Storage
 from tinycore.tensor.views import MEMORY
-from tinycore.uop.args import CallInfo, ParamArg
+from tinycore.uop.args import ParamArg
 from tinycore.uop.effects import written_slots
 from tinycore.uop.kernel_check import kernel_from
 from tinycore.uop.node import UOp
@@ -90,7 +90,10 @@ class Calls(Storage):
         other tensors come back as they are. `grad_fxn(gradient of each output.., call)` returns a
         gradient, or None, for each of `call.src[1:]`; without it there is no gradient.
 
-        Raises: VerifyError, KernelBoundsError for a kernel that is none, naming its line.
+        A variable that is bound in the kernel gets its value at launch.
+
+        Raises: VerifyError, KernelBoundsError for a kernel that is none, naming its line;
+        DeviceError for tensors that are not all on one device; ShapeError for symbolic shapes.
 
         >>> from tinycore import Tensor, UOp
         >>> def add(out, a, b):
@@ -101,12 +104,13 @@ class Calls(Storage):
         [11.0, 22.0, 33.0]
         """
         tensors: tuple[Self, ...] = (self, *lst)
+        _check_one_device(tensors)
         placeholders = [_placeholder(t, slot) for slot, t in enumerate(tensors)]
-        kernel = kernel_from(fxn, placeholders, bool(CHECK_OOB.value))
+        kernel, binds = kernel_from(fxn, placeholders, bool(CHECK_OOB.value))
         written = written_slots(kernel)
         targets = {slot: _memory_for(tensors[slot]) for slot in written}
         sources = [targets.get(slot, t.uop) for slot, t in enumerate(tensors)]
-        call = UOp(Ops.CALL, dtypes.void, (kernel, *sources), CallInfo(grad_fxn=grad_fxn))
+        call = kernel.call(*sources, *binds, grad_fxn=grad_fxn)
         need = _wanted(tensors)
         out: list[Self] = []
         for slot, t in enumerate(tensors):
@@ -132,6 +136,21 @@ def _wanted(tensors: tuple[TensorBase, ...]) -> bool | None:
     for t in tensors:
         need = _either(need, t.requires_grad)
     return need
+
+
+def _check_one_device(tensors: tuple[TensorBase, ...]) -> None:
+    first = tensors[0].device
+    for slot, t in enumerate(tensors):
+        if not isinstance(t.device, str):
+            raise DeviceError(
+                f"[custom_kernel] tensor {slot} is on {t.device}; a kernel runs on one device: "
+                "call it for the part of each"
+            )
+        if t.device != first:
+            raise DeviceError(
+                f"[custom_kernel] tensor 0 is on {first}, tensor {slot} on {t.device}; move it "
+                "with to()"
+            )
 
 
 def _placeholder(t: TensorBase, slot: int) -> UOp:

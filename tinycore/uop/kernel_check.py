@@ -11,12 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinycore.dtype import Invalid, dtypes
-from tinycore.errors import ArgumentTypeError, KernelBoundsError, VerifyError
+from tinycore.errors import ArgumentError, ArgumentTypeError, KernelBoundsError, VerifyError
 from tinycore.uop.args import KernelInfo
-from tinycore.uop.effects import storage_under
+from tinycore.uop.effects import storage_under, written_slots
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
 from tinycore.uop.rules.terms import terms_of
@@ -31,11 +31,21 @@ _COUNTERS = frozenset({Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR})
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def kernel_from(fxn: Callable[..., Any], placeholders: Sequence[UOp], strict: bool = False) -> UOp:
-    """The kernel that `fxn(*placeholders)` writes, checked: a SINK or a PROGRAM.
+class Written(NamedTuple):
+    """A kernel that a user wrote, and the values of the variables in it."""
+
+    kernel: UOp
+    binds: tuple[UOp, ...]
+
+
+def kernel_from(
+    fxn: Callable[..., Any], placeholders: Sequence[UOp], strict: bool = False
+) -> Written:
+    """The kernel that `fxn(*placeholders)` writes, checked: a SINK or a PROGRAM. Variables that
+    are bound in it are variables of it, and their values are apart.
 
     Raises: ArgumentTypeError for another result; VerifyError and KernelBoundsError for a kernel
-    that is none.
+    that is none; ArgumentError for one that writes nothing.
     """
     kernel = fxn(*placeholders)
     if not isinstance(kernel, UOp) or kernel.op not in (Ops.SINK, Ops.PROGRAM):
@@ -44,6 +54,8 @@ def kernel_from(fxn: Callable[..., Any], placeholders: Sequence[UOp], strict: bo
             f"[custom_kernel] {_title(fxn)} returned {got}; expected the SINK of a kernel or a "
             "PROGRAM"
         )
+    binds = [u for u in toposort(kernel, _may_bind) if u.op is Ops.BIND]
+    kernel = kernel.substitute({b: b.src[0] for b in binds})
     if kernel.op is Ops.SINK:
         if kernel.arg is None:
             kernel = UOp(Ops.SINK, kernel.dtype, kernel.src, KernelInfo())
@@ -53,7 +65,16 @@ def kernel_from(fxn: Callable[..., Any], placeholders: Sequence[UOp], strict: bo
             where = _line_that_makes(fxn, placeholders, error.node)
             error.args = (f"{error}\n  written in {where or _title(fxn)}",)
             raise
-    return kernel
+    if not written_slots(kernel):
+        raise ArgumentError(
+            f"[custom_kernel] the kernel of {_title(fxn)} stores into none of its buffers; it "
+            "would have no effect"
+        )
+    return Written(kernel, tuple(binds))
+
+
+def _may_bind(u: UOp) -> bool:
+    return bool(u.mask >> Ops.BIND & 1)
 
 
 def check_kernel(kernel: UOp, strict: bool = False) -> None:
@@ -109,7 +130,7 @@ def _check_index(u: UOp, name: str, strict: bool, order: list[UOp]) -> None:
         i = i if i.dtype is dtypes.weakint else i.cast(dtypes.weakint)
         i = i.simplify()
         lo, hi = i.vmin, i.vmax
-        if lo >= 0 and hi < size:
+        if (lo >= 0 and hi < size) or _never_runs(u):
             continue
         if gate is not None:
             if not strict:
@@ -127,6 +148,12 @@ def _check_index(u: UOp, name: str, strict: bool, order: list[UOp]) -> None:
             order,
             f"kernel {name!r}: an index {may} from {lo} to {hi} in an axis of {size}{tell}",
         )
+
+
+def _never_runs(u: UOp) -> bool:
+    """Whether `u` stands in a loop of no turns."""
+    loops = [r for r in toposort(u) if r.op is Ops.RANGE]
+    return any([r.src[0].op is Ops.CONST and r.src[0].arg == 0 for r in loops])
 
 
 def _reaches_its_bounds(i: UOp) -> bool:

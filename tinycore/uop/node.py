@@ -576,8 +576,8 @@ class UOp(Queries, SeveralDevices, Operators):
         from tinycore.uop.kernel_check import kernel_from
 
         nodes = (self, *srcs)
-        kernel = kernel_from(fxn, [u.placeholder_like(slot) for slot, u in enumerate(nodes)])
-        call = kernel.call(*nodes, grad_fxn=grad_fxn)
+        kernel, binds = kernel_from(fxn, [u.placeholder_like(i) for i, u in enumerate(nodes)])
+        call = kernel.call(*nodes, *binds, grad_fxn=grad_fxn)
         written = written_slots(kernel)
         return [u.after(call) if slot in written else u for slot, u in enumerate(nodes)]
 
