@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinycore
-from tinycore import GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function, nn
+from tinycore import Context, GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function, nn
 from tinycore.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -240,21 +240,26 @@ def test_kernels_are_those_of_plain_code() -> None:
 
 
 def test_equal_layers_are_scheduled_once() -> None:
-    """Twelve layers, one body: as much is cut into kernels as for two."""
-    cut = {}
+    """Twelve layers, one body: as much is cut into kernels and compiled as for two."""
+    cut, compiled = {}, {}
     for layers in (2, 12):
         blocks = [Block(8, 10 * i) for i in range(layers)]
         out = apply(blocks, numbers(2, 5, 8), {"precompile": True})
         schedule_cache.clear()
         body_cache.clear()
         kernels, bodies = ScheduleCounts.kernels, ScheduleCounts.bodies
-        out.realize()
+        program_cache.clear()
+        programs = CompileCounts.compiler
+        with Context(CCACHE=0):
+            out.realize()
+        compiled[layers] = CompileCounts.compiler - programs
         assert ScheduleCounts.bodies - bodies == 1
         cut[layers] = ScheduleCounts.kernels - kernels
         want = apply(blocks, numbers(2, 5, 8), None).numpy()
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-5)
     # a layer's kernels, and one call for each layer
     assert cut[12] == cut[2] + 10
+    assert compiled[12] == compiled[2]
 
 
 def test_equal_layers_have_one_backward() -> None:
