@@ -7,6 +7,7 @@ import pytest
 
 import tinycore
 from tinycore import Context, GlobalCounters, Tensor, TinyJit, UOp, Variable, dtypes, function, nn
+from tinycore.engine.programs import CompileCounts, program_cache
 from tinycore.errors import (
     ArgumentError,
     ArgumentTypeError,
