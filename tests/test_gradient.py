@@ -167,6 +167,15 @@ def test_ties_share_in_windows() -> None:
     equal(y.grad, np.array([1.5, 0.5, 1.0], np.float32))
 
 
+def test_ties_of_what_is_scattered() -> None:
+    """What was there before is one side, all that is aimed at the place the other."""
+    x, source = Tensor([3.0, 1.0], requires_grad=True), Tensor([3.0, 3.0, 0.0], requires_grad=True)
+    x.scatter_reduce(0, Tensor([0, 0, 1]), source, "amax").sum().backward()
+    assert x.grad is not None and source.grad is not None
+    equal(x.grad, np.array([0.5, 1.0], np.float32))
+    equal(source.grad, np.array([0.25, 0.25, 0.0], np.float32))
+
+
 def test_powers_at_zero() -> None:
     a, b = Tensor([0.0, 2.0], requires_grad=True), torch.tensor([0.0, 2.0], requires_grad=True)
     (a**1.5).sum().backward()
