@@ -147,7 +147,11 @@ def _call_out(sink: UOp, slots: Slots, build: Build) -> UOp:
             shape = shape_of(u)
             assert shape is not None
             done[u] = shaped(calls[u.src[0]][u.arg], shape)
-        elif u.op is Ops.CONTIGUOUS and _is_value_of_call(new := done.get(u.src[0], u.src[0])):
+        elif (
+            u.op is Ops.CONTIGUOUS
+            and u.tag is None
+            and _is_value_of_call(new := done.get(u.src[0], u.src[0]))
+        ):
             done[u] = new  # it has a buffer of its own
         else:
             done[u] = _rebuilt(u, done)

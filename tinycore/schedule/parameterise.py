@@ -70,4 +70,19 @@ def parameterise(sink: UOp) -> Parameterised:
         else:
             src = tuple([done.get(s, s) for s in u.src])
             done[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
-    return Parameterised(done.get(sink, sink), tuple(buffers), var_vals)
+    return Parameterised(_apart(sink, done.get(sink, sink)), tuple(buffers), var_vals)
+
+
+def _apart(before: UOp, sink: UOp) -> UOp:
+    """`sink` with a buffer of its own for each output that was a node of its own.
+
+    Two weights that begin as ones are equal once their constants are, but in one buffer they would
+    be one tensor, to gradients and to writes.
+    """
+    owner: dict[UOp, UOp] = {}
+    out: list[UOp] = []
+    for n, (was, now) in enumerate(zip(before.src, sink.src, strict=True)):
+        if owner.setdefault(now, was) is not was:
+            now = UOp(Ops.CONTIGUOUS, now.dtype, (now,), None, ("apart", n))
+        out.append(now)
+    return sink if tuple(out) == sink.src else UOp(sink.op, sink.dtype, tuple(out), sink.arg)
