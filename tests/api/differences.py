@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-_ALGEBRA = "linear algebra and hashing are being built"
-
-COMING: dict[str, str] = {
-    **dict.fromkeys(
-        [f"tinycore.Tensor.{name}" for name in ("hash", "keccak", "qr", "svd")], _ALGEBRA
-    ),
-}
+COMING: dict[str, str] = {}
 """Names that are not there yet: id -> what they wait for. Each fails until its entry is removed."""
 
 _ABSENT = "does not exist"

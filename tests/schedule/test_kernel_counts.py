@@ -50,7 +50,7 @@ SMALL: dict[str, tuple[Callable[[], list[Tensor]], int]] = {
     "attention": (lambda: attention(False), 3),
     "causal attention": (lambda: attention(True), 3),
     "cumsum": (lambda: [E(4096).cumsum()], 3),
-    "sort": (lambda: list(E(256).sort()), 4),
+    "sort": (lambda: list(E(256).sort()), 5),
     "argmax": (lambda: [E(256, 256).argmax(1)], 1),
     "gather rows": (lambda: [E(1000, 64)[E(128, dtype=dtypes.int)]], 1),
     "rand": (lambda: [Tensor.rand(1024)], 4),

@@ -101,6 +101,8 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
                     terms, product = c.terms, c.product
                 if c.over and c.over != over:
                     over = tuple(dict.fromkeys(over + c.over))[-_MOST_OVER:]
+            if ops > MAX_KERNEL_OPS:  # with what is used twice counted twice
+                ops = _distinct_ops(u, cuts)
             if ops > MAX_KERNEL_OPS and op is not Ops.BITCAST:  # which may be no more than a view
                 cuts.add(u)
                 out[u] = _leaf(u)
@@ -128,6 +130,38 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
         else:
             out[u] = _leaf(u)
     return out, cuts
+
+
+def _distinct_ops(root: UOp, cuts: set[UOp]) -> int:
+    """How many operations a kernel has that computes `root` from buffers; counts no further than
+    just over MAX_KERNEL_OPS.
+
+    A node is computed once for each index at which it is read, so what is below different
+    movements counts for each of them.
+    """
+    count = 0
+    movements: dict[tuple[int, UOp], int] = {}  # (index that it is read at, movement) -> index
+    seen = {(root, 0)}
+    stack = [(root, 0)]
+    while stack and count <= MAX_KERNEL_OPS:
+        u, at = stack.pop()
+        op = u.op
+        below = at
+        if op in _ELEMENTWISE or op is Ops.GATHER:
+            count += _WRITTEN_OUT.get(op, 1)
+        elif op in GroupOp.Movement:
+            below = movements.setdefault((at, u), len(movements) + 1)
+        elif op is not Ops.DETACH and op is not Ops.CONTIGUOUS_BACKWARD:
+            continue
+        for k, s in enumerate(u.src):
+            if op is Ops.GATHER and k == 0:
+                node = (s, movements.setdefault((at, u), len(movements) + 1))
+            else:
+                node = (s, below)
+            if s not in cuts and node not in seen:
+                seen.add(node)
+                stack.append(node)
+    return count
 
 
 def _terms(u: UOp) -> int:

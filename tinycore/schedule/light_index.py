@@ -1,8 +1,8 @@
 """Index operands of a GATHER as expressions, known before the rest of the kernel is built.
 
-Index arithmetic, comparisons and plain reads of integer buffers are evaluated in place; anything
-heavier gets a buffer and is read from it. Integers stay unbounded (weakint) as long as their
-bounds prove that the sized type would not have wrapped.
+Index arithmetic, comparisons, plain reads of integer buffers and reads of them at such indices are
+evaluated in place; anything heavier gets a buffer and is read from it. Integers stay unbounded
+(weakint) as long as their bounds prove that the sized type would not have wrapped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinycore.dtype import DType, dtypes
-from tinycore.schedule.indexing import Index, source_index
+from tinycore.schedule.indexing import Index, both, source_index, within
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import GroupOp, Ops
 from tinycore.uop.shape import shape_of
@@ -71,11 +71,33 @@ class LightIndex:
             return [(u.src[0], moved)]
         if op is Ops.DETACH:
             return [(u.src[0], idx)]
+        if op is Ops.GATHER and u.dtype.kind in "iub" and self._is_stored(u.src[0]):
+            return [(s, idx) for s in u.src[1:]]
         if (op in _INTEGER and u.dtype.kind in "iuw") or (
             op in _LOGIC and u.src[0].dtype.kind in "iubw"
         ):
             return [(s, idx) for s in u.src]
         return None
+
+    def _is_stored(self, u: UOp) -> bool:
+        """Whether `u` has a buffer already: reading it at a position read elsewhere is one read."""
+        while u.op is Ops.RESHAPE:
+            u = u.src[0]
+        return u.op is Ops.PARAM or u.op is Ops.CONTIGUOUS or u in self.cutter.forced
+
+    def _gathered(self, u: UOp, parts: list[UOp], kernel: int, valid: UOp | None) -> UOp:
+        """The element of the stored source of GATHER `u` at positions `parts`, 0 outside."""
+        source = u.src[0]
+        shape = shape_of(source)
+        assert shape is not None
+        at: Index = tuple([_weak(p).simplify() for p in parts])
+        condition = within(at, shape)
+        if condition is not None:
+            condition = condition.simplify()
+        while source.op is Ops.RESHAPE:
+            at, _ = source_index(source, at)
+            source = source.src[0]
+        return self._load(source, kernel, at, both(valid, condition))
 
     def _value(
         self, root: UOp, kernel: int, idx: Index, valid: UOp | None, memo: dict[Node, UOp]
@@ -96,7 +118,11 @@ class LightIndex:
             if waiting:
                 stack.extend(waiting)
                 continue
-            memo[at] = self._combine(u, i, [memo[s] for s in sources])
+            parts = [memo[s] for s in sources]
+            if u.op is Ops.GATHER:
+                memo[at] = self._gathered(u, parts, kernel, valid)
+            else:
+                memo[at] = self._combine(u, i, parts)
             stack.pop()
         return memo[root, idx]
 

@@ -10,7 +10,8 @@ from tinycore.tensor.convolution import Convolution
 from tinycore.tensor.creation import dtype_from
 from tinycore.uop.mixin.movement import axis_of
 
-_RUN = 2048  # runs of this length are sorted by counting, which takes its square in comparisons
+_RUN = 2048  # rows of this length are sorted by counting, which takes its square in comparisons
+_SHORT = 1024  # runs of longer rows, a power of two
 
 
 class Sorting(Convolution):
@@ -41,61 +42,38 @@ class Sorting(Convolution):
     def _order(self, descending: bool) -> Self:
         """For each row of this (rows, n), the positions of its elements in sorted order."""
         rows, n = self.shape
-        run = min(n, _RUN)
-        runs = -(-n // run)
-        # short runs: an element's rank is the number of those that go before it
-        filled = self.pad([(0, 0), (0, runs * run - n)])
-        block = filled.reshape((rows, runs, run))
-        place = self._iota(runs * run).reshape((1, runs, run))
+        key = _sort_key(self)
+        if descending:
+            key = ~key
+        packed = key.dtype is dtypes.int32
+        run = n if n <= _RUN else _SHORT
+        width = -(-n // run) * run
+        place = self._iota(width).unsqueeze(0)._broadcast_to((rows, width))
+        key = key.pad([(0, 0), (0, width - n)], value=dtypes.max(key.dtype))
+        if packed:  # the position as the low half: no two keys are equal then
+            key = (key.cast(dtypes.int64) << 32) | place
+        key = key.contiguous()
+        # short runs: the rank of an element is the number of those that go before it
+        block = key.reshape((rows, width // run, run))
         a, b = block.unsqueeze(-1), block.unsqueeze(-2)  # a: whose rank; b: who goes before
-        pa, pb = place.unsqueeze(-1), place.unsqueeze(-2)
-        before = _goes_before(b, pb, a, pa, n, descending)
-        rank = before.cast(dtypes.int32).sum(-1)  # (rows, runs, run)
-        slots = self._iota(run).reshape((1, 1, run, 1))
-        hit = rank.unsqueeze(-2).eq(slots)
-        order: Self = hit.where(place.unsqueeze(-2), 0).sum(
-            -1
-        )  # the element whose rank is the slot
-        order = order.reshape((rows, runs * run)).contiguous()
+        before = b < a
+        if not packed:
+            local = self._iota(run)
+            before = before | (b.eq(a) & (local.unsqueeze(0) < local.unsqueeze(1)))
+        rank = before.cast(dtypes.int32).sum(-1)
+        hit = rank.unsqueeze(-2).eq(self._iota(run).unsqueeze(1))  # who has the slot's rank
+
+        def in_order(x: Self) -> Self:
+            x = x.reshape((rows, width // run, 1, run))
+            out: Self = hit.where(x, 0).sum(-1).reshape((rows * width,)).contiguous()
+            return out
+
+        found = [in_order(key)] if packed else [in_order(key), in_order(place)]
         while run < n:
-            order = self._merged(order, run, n, descending).contiguous()
+            found = _merged(found, rows, run, width)
             run *= 2
-        return order.shrink([None, (0, n)])
-
-    def _merged(self, order: Self, run: int, n: int, descending: bool) -> Self:
-        """`order`, sorted in runs of `run`, sorted in runs twice as long.
-
-        Place k of a merged run takes i elements of the left and k - i of the right run; i is found
-        by bisection.
-        """
-        rows, width = order.shape
-        slots = self._iota(width).reshape((1, width))
-        base = slots // (2 * run) * (2 * run)
-        k = slots - base
-        left = (width - base).clip(0, run)
-        right = (width - base - run).clip(0, run)
-        low = (k - right).clip(0)
-        high = k.minimum(left)
-        low, high = low._broadcast_to((rows, width)), high._broadcast_to((rows, width))
-
-        def at(position: Self) -> tuple[Self, Self]:
-            """(value, original place) of the element at `position` of `order`."""
-            where = order.gather(1, position)
-            return self.gather(1, where), where
-
-        for _ in range(run.bit_length() + 1):
-            middle = (low + high) // 2
-            open_ = low < high
-            # right element k - middle - 1 must not go before left element `middle`
-            a, pa = at(base + middle)
-            b, pb = at(base + run + k - middle - 1)
-            more = _goes_before(a, pa, b, pb, n, descending)
-            low, high = (open_ & more).where(middle + 1, low), (open_ & ~more).where(middle, high)
-        i, j = low, k - low
-        a, pa = at(base + i)
-        b, pb = at(base + run + j)
-        take_left = (i < left) & ((j >= right) | _goes_before(a, pa, b, pb, n, descending))
-        return order.gather(1, take_left.where(base + i, base + run + j))
+        order: Self = found[-1].reshape((rows, width)).shrink([(0, rows), (0, n)])
+        return (order & 0xFFFFFFFF).cast(dtypes.int32) if packed else order
 
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
         """Where each value of the sorted row came from."""
@@ -151,14 +129,50 @@ class Sorting(Convolution):
         return out if self.ndim == 2 else out.squeeze(0)
 
 
-def _goes_before(a: Any, pa: Any, b: Any, pb: Any, n: int, descending: bool) -> Any:
-    """Whether `a`, which stood at place `pa`, is sorted before `b`; places from n on come last."""
-    less = a > b if descending else a < b
-    same = a.eq(b)
-    if a.dtype.kind == "f":  # nan counts as the greatest
-        na, nb = a.isnan(), b.isnan()
-        less = (na & ~nb) | less if descending else (nb & ~na) | less
-        same = same | (na & nb)
-    inside_a, inside_b = pa < n, pb < n
-    earlier = less | (same & (pa < pb))
-    return (inside_a & ~inside_b) | ((inside_a.eq(inside_b)) & earlier)
+def _sort_key(x: Any) -> Any:
+    """int32, or int64 for elements of 64 bits, in the order of `x`: nan last, -0.0 equal to 0.0."""
+    kind, size = x.dtype.kind, x.dtype.itemsize
+    if kind == "f":
+        x = x if size == 8 else x.cast(dtypes.float32)
+        bits = dtypes.int64 if size == 8 else dtypes.int32
+        greatest = dtypes.max(bits)
+        raw = x.eq(0).where(0.0, x).bitcast(bits)
+        # negative numbers are ordered by size: their bits are turned over
+        key = (raw < 0).where(raw ^ greatest, raw)
+        return x.isnan().where(greatest, key)
+    if size < 4 or kind == "b":
+        return x.cast(dtypes.int32)
+    if kind == "i":
+        return x
+    signed = dtypes.int64 if size == 8 else dtypes.int32
+    return x.bitcast(signed) ^ dtypes.min(signed)
+
+
+def _merged(found: list[Any], rows: int, run: int, width: int) -> list[Any]:
+    """Rows of keys, and of what goes with them, sorted in runs of `run`: in runs twice as long.
+
+    Place k of a merged run comes after i elements of the left and k - i of the right one; i is
+    found by bisection, in steps of powers of two.
+    """
+    key = found[0]
+    slot = key._iota(rows * width)
+    column = slot % width
+    k = column % (2 * run)
+    base = slot - k
+    left = k.minimum(run)
+    right = (width - run - (column - k)).clip(0, run)  # the last run may have none to its right
+
+    def goes_left(i: Any, j: Any) -> Any:
+        """Whether left element i goes before right element j."""
+        a, b = key._gathered([(base + i).uop]), key._gathered([(base + run + j).uop])
+        return (j >= right) | (a <= b)
+
+    i = slot * 0
+    step = run
+    while step:
+        more = (i + step <= left) & goes_left(i + (step - 1), k - i - step)
+        i = more.where(i + step, i)
+        step //= 2
+    source = base + ((i < run) & goes_left(i, k - i)).where(i, run + k - i)
+    source = source.contiguous()
+    return [x._gathered([source.uop]).contiguous() for x in found]

@@ -8,6 +8,7 @@ PyTorch 2.13, for what lies where and what the arguments mean.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -218,6 +219,9 @@ def _device(*items: Any) -> str:
     return ":".join([str(x) for x in items if isinstance(x, (str, int))])
 
 
+_ANY_STORAGE = re.compile(r"^torch\.[a-z]+\.([A-Z]\w*Storage)$")
+
+
 def _known_names() -> Table:
     calls: dict[str, Callable[..., Any]] = {
         "torch._utils._rebuild_tensor": _rebuild,
@@ -236,10 +240,16 @@ def _known_names() -> Table:
     for name, dtype in _DTYPES.items():
         out[f"torch.{name}"] = Global(f"torch.{name}", None, dtype)
     for name, dtype in _STORAGES.items():
-        for place in ("torch", "torch.cuda", "torch.storage"):
-            full = f"{place}.{name}Storage"
-            out[full] = Global(full, None, _StorageKind(dtype))
-    return {**PLAIN, **out}
+        full = f"torch.{name}Storage"
+        out[full] = Global(full, None, _StorageKind(dtype))
+    return _Names({**PLAIN, **out})
+
+
+class _Names(dict[str, Global]):
+    """The table, in which a storage's class has one name on whatever device it was."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(_ANY_STORAGE.sub(r"torch.\1", name), default)
 
 
 _NAMES = _known_names()
