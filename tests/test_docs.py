@@ -19,6 +19,8 @@ TARGET = re.compile(r"^\tmake ([a-z-]+)|`make ([a-z-]+)`|^    make ([a-z-]+)", r
 
 
 def programs() -> Iterator[object]:
+    for file in sorted(ROOT.glob("docs/*.py")):
+        yield pytest.param(file.read_text(encoding="utf-8"), id=str(file.relative_to(ROOT)))
     for page in PAGES:
         for match in FENCE.finditer(page.read_text(encoding="utf-8")):
             # a block of a session (>>>) is a doctest and is run as one elsewhere
