@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "compile": "write a step's kernels, sources and launch table to files, for any target",
     "devices": "list devices, interfaces and renderers, who provides them and whether they work",
     "explain": "tell more about an error's code, such as TC-P07",
+    "process_replay": "compile recorded kernels again and print what differs",
     "replay": "compile and run one saved kernel, and compare devices",
 }
 """Name of the command and of its module -> one line for the help."""

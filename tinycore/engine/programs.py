@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,11 +17,17 @@ from typing import Any, NamedTuple
 from tinycore import cache
 from tinycore.codegen import CodegenOptions, compile_kernel, options_from_config
 from tinycore.codegen.check_bounds import check_bounds
-from tinycore.config import CCACHE, CHECK_OOB, DEBUG, log
+from tinycore.config import CAPTURE_PROCESS_REPLAY, CCACHE, CHECK_OOB, DEBUG, log
 from tinycore.dtype import DType, dtypes
 from tinycore.engine.code_key import code_key
 from tinycore.engine.outcome import Outcome, Workers
-from tinycore.errors import CompileError, SerialError, TinycoreError, VerifyError
+from tinycore.errors import (
+    CompileError,
+    SerialError,
+    TinycoreError,
+    TinycoreWarning,
+    VerifyError,
+)
 from tinycore.renderer import Binary
 from tinycore.uop.args import KernelInfo, ProgramInfo
 from tinycore.uop.effects import written_slots
@@ -189,6 +196,7 @@ def _start(key: Key, outcome: Outcome[Compiled], renderer: Any, use_disk: bool) 
     found = _from_disk(key) if use_disk and DEBUG < 6 else None  # it holds no linear program
     if found is not None:
         CompileCounts.disk += 1
+        _note(key, renderer, found.info.name, found.source)
         if DEBUG >= 4:
             from tinycore.engine.report import show_source
 
@@ -212,8 +220,25 @@ def _start(key: Key, outcome: Outcome[Compiled], renderer: Any, use_disk: bool) 
         if DEBUG >= 7:
             show_assembly(renderer.compiler, source, name)
     CompileCounts.compiler += 1
+    _note(key, renderer, name, source)
     binary = _compilers.run(renderer.compiler.compile, source, name)
     return _Job(key, outcome, binary, lowered, source)
+
+
+def _note(key: Key, renderer: Any, name: str, source: str) -> None:
+    """Records the kernel where that is asked for; a disk that refuses is no fault of the kernel."""
+    if not CAPTURE_PROCESS_REPLAY:
+        return
+    from tinycore.engine.process_replay import Record, record
+
+    try:
+        record(Record(key.kernel, str(renderer.target), key.options, name, source))
+    except OSError as error:
+        warnings.warn(
+            f"CAPTURE_PROCESS_REPLAY: kernel {name} cannot be recorded: {error}",
+            TinycoreWarning,
+            stacklevel=2,
+        )
 
 
 def _fault(kernel: UOp, renderer: Any, error: Exception) -> TinycoreError:
