@@ -221,6 +221,8 @@ def realize_elementwise(u: UOp, scopes: list[Scope], cost: Cost, in_rows: bool =
 def is_aside(scopes: list[Scope], cost: Cost, root: Cost, numel: Any) -> bool:
     """Whether computing a value in `scopes` is little beside the reduction of their kernel, of
     `numel` results."""
+    if not root.ends_product:  # the product is stored before
+        return False
     turns: Any = 0
     for s in scopes:
         if not isinstance(s.iterations, int):

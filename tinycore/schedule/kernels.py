@@ -364,8 +364,7 @@ class _Cutter:
                 return False
             if outer.setdefault(k.number, needed if k.outer is None else k.outer) != needed:
                 return False
-            turns, total = loop_count(needed), loop_count(k.ranges)
-            if turns is None or total is None or not hoists(turns, total // turns, self.cost[u]):
+            if not self.is_little(u, k, needed):
                 return False
         for number, needed in outer.items():
             self.kernels[number].outer = needed
@@ -418,6 +417,8 @@ class _Cutter:
         alone = u.op is Ops.REDUCE_AXIS and not self.is_along_rows(u, at)
         if alone and realize_reduce(u, [uses[at]], False, k.reduces):
             return False
+        if len(ranges_of(at.at)) < len(k.ranges) and k.rows is None:
+            k.outer = frozenset(ranges_of(at.at))
         self.hosts[u] = number
         k.kept.append((u, at))
         k.also.append((self.buffer_of(u).arg.slot, None))
@@ -440,7 +441,19 @@ class _Cutter:
             loops.append(i)
         if tuple(loops) == k.ranges:
             return True
-        return frozenset(loops) == (k.rows or k.outer) and k.ranges[-1] not in loops
+        rows = frozenset(loops)
+        if not rows or not rows < set(k.ranges) or k.ranges[-1] in rows:
+            return False
+        outer = k.rows or k.outer
+        return outer == rows or (outer is None and not k.reduces and self.is_little(u, k, rows))
+
+    def is_little(self, u: UOp, k: Kernel, rows: frozenset[UOp]) -> bool:
+        """Whether computing `u` once for each of the loops `rows` of `k` is little beside what `k`
+        does in its other loops."""
+        turns, total = loop_count(rows), loop_count(k.ranges)
+        if turns is None or total is None:
+            return False
+        return hoists(turns, total // turns, self.cost[u])
 
     def open_kernel(self, u: UOp, shape: tuple[Any, ...], device: str) -> Kernel:
         k = Kernel(len(self.kernels), u, device, shape)
