@@ -50,6 +50,10 @@ class ArgumentTypeError(TinycoreError, TypeError):
     """An argument has a type that is not allowed."""
 
 
+class ExchangeError(TinycoreError, BufferError):
+    """Memory cannot be handed to another library, or taken from it, in the way asked for."""
+
+
 class ReadOnlyError(TinycoreError, AttributeError):
     """Something was assigned that can only be read."""
 

@@ -6,8 +6,10 @@ import math
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from tinycore.device.buffer import Buffer
 from tinycore.device.host import dtype_of_numpy, numpy_dtype
 from tinycore.device.npy import buffer_of_array, buffer_of_bytes
+from tinycore.device.registry import Device
 from tinycore.device.storage import buffer_of, set_buffer
 from tinycore.dtype import DType, dtypes
 from tinycore.errors import (
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_STORES_ONLY = frozenset({"DISK", "NPY"})
 _SPECIAL = {  # numpy extension types by name, and the numpy type that carries their bits
     "bfloat16": (dtypes.bfloat16, "uint16"),
     "float8_e4m3fn": (dtypes.fp8e4m3, "uint8"),
@@ -58,29 +61,66 @@ def placed(u: UOp, device: str | tuple[str, ...]) -> UOp:
     return u if u.device == device else u.copy_to_device(device)
 
 
-def uop_of_array(array: Array) -> UOp:
-    """The values of `array` as a node on NPY; no copy where nobody else can write to it."""
+def uop_of_array(array: Array, device: Any = None) -> UOp:
+    """The values of `array`, which later writes to it do not change: copied once into memory of
+    `device` where the host sees that, else a node on NPY.
+
+    On NPY nothing is copied of what nobody can write to.
+    """
     import numpy as np
 
     special = _SPECIAL.get(array.dtype.name)
     if special is not None:
-        dtype, bits = special
-        return uop_of_array(array.view(bits)).bitcast(dtype)
+        kind, bits = special
+        array = array.view(bits)
+    else:
+        kind = dtype_of_numpy(array.dtype)
+    if array.size == 0:
+        return UOp.const(kind, 0, shape=array.shape)
+    if isinstance(device, str):
+        filled = _filled_on(device, array, kind)
+        if filled is not None:
+            return filled.reshape(array.shape)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    dtype_of_numpy(array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array).reshape(array.shape)
     elif _writable_elsewhere(array):
         array = array.copy()
-    if array.size == 0:
-        return UOp.const(dtype_of_numpy(array.dtype), 0, shape=array.shape)
-    return _buffer_node(buffer_of_array(array)).reshape(array.shape)
+    found = _buffer_node(buffer_of_array(array)).reshape(array.shape)
+    return found if special is None else found.bitcast(kind)
+
+
+def _filled_on(device: str, array: Array, dtype: DType) -> UOp | None:
+    """A BUFFER of `device` with the elements of `array` in row-major order; None where the host
+    does not see the device's memory."""
+    import numpy as np
+
+    if device.partition(":")[0] in _STORES_ONLY:
+        return None
+    if getattr(Device[device].driver.allocator, "host_view", None) is None:
+        return None
+    buffer = Buffer(device, array.size, dtype).allocate()
+    host = buffer.as_memoryview(force_zero_copy=True)
+    target = np.frombuffer(host, array.dtype.newbyteorder("=")).reshape(array.shape)
+    target[...] = array  # in one pass, whatever the strides and the order of bytes
+    return set_buffer(UOp.new_buffer(device, array.size, dtype), buffer)
 
 
 def _writable_elsewhere(array: Array) -> bool:
-    """Whether a later write by the array's owner would change the tensor's value."""
-    return bool(array.flags.writeable)
+    """Whether a later write by who has the array, or what it is a view of, changes the values."""
+    import numpy as np
+
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return True
+        owner = owner.base
+    return not (owner is None or isinstance(owner, bytes) or _reads_only(owner))
+
+
+def _reads_only(owner: Any) -> bool:
+    return isinstance(owner, memoryview) and isinstance(owner.obj, bytes)
 
 
 def uop_of_fresh_array(array: Array) -> UOp:
@@ -89,13 +129,30 @@ def uop_of_fresh_array(array: Array) -> UOp:
     return uop_of_array(array)
 
 
-def uop_of_bytes(data: bytes | bytearray | memoryview) -> UOp:
-    """The bytes as uint8 on NPY; what can be written by its owner is copied."""
-    if not isinstance(data, bytes):
-        data = bytes(data)
+def uop_of_bytes(data: bytes) -> UOp:
+    """The bytes as uint8 on NPY, not copied: nobody can write to them."""
     if not data:
         return UOp.const(dtypes.uint8, 0, shape=(0,))
     return _buffer_node(buffer_of_bytes(data, dtypes.uint8))
+
+
+def _array_of_buffer(data: Any) -> Array | None:
+    """The memory of an object with the buffer protocol as an array, not copied; None of others.
+
+    Raises: DTypeError for elements that no dtype has.
+    """
+    import numpy as np
+
+    try:
+        view = data if isinstance(data, memoryview) else memoryview(data)
+    except TypeError:
+        return None
+    if view.format == "c":
+        view = view.cast("B") if view.c_contiguous and view.nbytes else view
+    try:
+        return np.asarray(view)
+    except (ValueError, NotImplementedError) as error:
+        raise DTypeError(f"[Tensor] cannot read elements of format {view.format!r}") from error
 
 
 def _buffer_node(buffer: Any) -> UOp:
@@ -219,31 +276,44 @@ def uop_of_path(path: pathlib.Path) -> UOp:
     return u
 
 
-def uop_of_data(data: Any, dtype: DType | None) -> tuple[UOp, bool]:
-    """(the node of `data`, whether its dtype is final): arrays keep theirs until cast."""
+def uop_of_data(data: Any, dtype: DType | None, device: Any = None) -> UOp:
+    """The node of `data`, on `device` where that saves a copy; arrays keep their dtype."""
     if isinstance(data, (list, tuple)):
-        return uop_of_sequence(data, dtype), False
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return uop_of_bytes(data), False
+        return uop_of_sequence(data, dtype)
+    if isinstance(data, bytes):
+        return uop_of_bytes(data)
     if isinstance(data, pathlib.Path):
-        return uop_of_path(data), False
+        return uop_of_path(data)
     if type(data).__module__ == "numpy" or hasattr(data, "__array_interface__"):
         import numpy as np
 
-        return uop_of_array(np.asarray(data)), False
+        return uop_of_array(np.asarray(data), device)
+    if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
+        from tinycore.tensor.dlpack import uop_of_foreign
+
+        return uop_of_foreign(data, device)
     if hasattr(data, "__array__"):
         import numpy as np
 
-        return uop_of_array(np.array(data)), False
+        return uop_of_array(np.asarray(data), device)
+    array = _array_of_buffer(data)
+    if array is not None:
+        return uop_of_array(array, device)
     raise ArgumentTypeError(
-        f"[Tensor] data is a number, a list, bytes, a numpy array, a path or a UOp, "
-        f"got {type(data).__name__}"
+        f"[Tensor] data is a number, a list, bytes, an array (numpy, DLPack or the buffer "
+        f"protocol), a path or a UOp, got {type(data).__name__}"
     )
 
 
 def numpy_of_buffer(buffer: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
     """A new array with the elements of `buffer`; bfloat16 and 8-bit floats as float32."""
+    import numpy as np
+
     if buffer.dtype is not dtype:
         raise DTypeError(f"a buffer of {buffer.dtype} read as {dtype}")
-    found: Array = buffer.numpy()
-    return found.reshape(shape)
+    if dtype.kind == "f" and dtype.fmt is None:
+        found: Array = buffer.numpy()
+        return found.reshape(shape)
+    out = np.empty(buffer.size, numpy_dtype(dtype))  # unlike bytearray, not cleared first
+    buffer.copyout(out.view(np.uint8).data)
+    return out.reshape(shape)

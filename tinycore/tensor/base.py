@@ -3,8 +3,8 @@
 The methods are spread over a chain of classes, one file per topic, that ends in `Tensor`. A method
 may use those of the files before its own in the chain:
 
-    base  creation  storage  random  indexing  cumulative  matmul  convolution  sorting  hashing
-    linear_algebra  neural  losses  tensor
+    base  creation  storage  sharding  interchange  random  indexing  cumulative  matmul
+    convolution  sorting  hashing  linear_algebra  neural  losses  tensor
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ def _uop_from(data: Any, device: str | tuple[str, ...] | None, dtype: DType | No
     if data is None:
         assert device is not None
         return UOp.const(dtype or dtypes.default_float, 0, device=device, shape=(0,))
-    u, _ = uop_of_data(data, dtype)
+    u = uop_of_data(data, dtype, device)
     if device is not None:
         u = with_device(u, device) if u.device is None else copied_to(u, device)
     return u if dtype is None else u.cast(dtype)

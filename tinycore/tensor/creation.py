@@ -120,13 +120,32 @@ class Creation(TensorBase):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """What lies in memory at address `ptr` of the device; the caller keeps it alive."""
+        """What lies in row-major order at address `ptr`, which the device can reach.
+
+        The memory is used as it is: its owner's writes show in the tensor, and what is written to
+        the tensor goes there. The owner keeps it alive for as long as the tensor, or what is not
+        yet computed from it, is used; it is never freed from here.
+
+        Raises: DeviceError where the device uses no memory but its own; ArgumentError for an
+        address that cannot be one.
+
+        >>> import array
+        >>> owner = array.array("f", [1.0, 2.0, 3.0, 4.0])
+        >>> x = Tensor.from_blob(owner.buffer_info()[0], (2, 2), dtype=dtypes.float32, device="CPU")
+        >>> owner[0] = 9.0
+        >>> x.tolist()
+        [[9.0, 2.0], [3.0, 4.0]]
+        """
         from tinycore.device.buffer import Buffer
         from tinycore.device.storage import set_buffer
 
+        if not isinstance(ptr, int) or isinstance(ptr, bool):
+            raise ArgumentTypeError(f"[from_blob] ptr is an address, an int, got {ptr!r}")
         size = shape_from((tuple(shape),), "from_blob")
         kind = dtype_from(dtype, dtypes.default_float, "from_blob")
         place = canonical_device(device)
+        if 0 in size:
+            return cls._of(UOp.const(kind, 0, device=place, shape=size), requires_grad)
         buffer = Buffer(place, math.prod(size), kind).allocate(external_ptr=ptr)
         node = set_buffer(UOp.new_buffer(place, math.prod(size), kind), buffer)
         return cls._of(node.reshape(size), requires_grad)

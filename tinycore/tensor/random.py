@@ -17,6 +17,7 @@ from tinycore.errors import ArgumentError, ArgumentTypeError, DTypeError
 from tinycore.forks import whole_at_fork
 from tinycore.tensor.base import canonical_device
 from tinycore.tensor.creation import dtype_from, shape_from
+from tinycore.tensor.interchange import Interchange
 from tinycore.tensor.sharding import Sharding
 from tinycore.uop.node import UOp
 from tinycore.uop.ops_table import Ops
@@ -47,7 +48,7 @@ class _Stream:
             word.assign(word._host_word(value, word.device))
 
 
-class Random(Sharding):
+class Random(Interchange):
     """Draws from distributions."""
 
     __slots__ = ()

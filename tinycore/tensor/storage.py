@@ -124,10 +124,6 @@ class Storage(Creation):
             return np.ascontiguousarray(whole[tuple([slice(n) for n in shape])])
         return numpy_of_buffer(self._storage(), self.dtype, shape)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        out = self.numpy()
-        return out if dtype is None else out.astype(dtype)
-
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; of no axes, the number itself."""
         return self.numpy().tolist()
