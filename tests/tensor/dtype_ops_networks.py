@@ -210,10 +210,10 @@ op("randint", _drawn("randint", low=3, high=60), all_true, takes="iu", gives="bo
 COVERED_ELSEWHERE = {
     "by tests of state, shape and running": (
         "CHUNK_SIZE allclose alu as_param backward call callify custom_kernel data device dtype "
-        "element_size empty empty_like from_blob from_dlpack from_uop from_url fs_load fs_store grad "
-        "gradient invalid is_floating_point item manual_seed nbytes ndim numel numpy realize "
-        "replace requires_grad requires_grad_ schedule schedule_linear schedule_with_vars sequential "
-        "shape shard shard_ shard_like size to to_ tolist train training ufix uop"
+        "element_size empty empty_like from_blob from_dlpack from_uop from_url fs_load fs_store "
+        "grad gradient invalid is_floating_point item manual_seed nbytes ndim numel numpy realize "
+        "replace requires_grad requires_grad_ schedule schedule_linear schedule_with_vars "
+        "sequential shape shard shard_ shard_like size to to_ tolist train training ufix uop"
     ),
     "by statistics: what they draw is rand's": (
         "dropout glorot_uniform kaiming_normal kaiming_uniform multinomial normal rand_like randn "
