@@ -36,7 +36,7 @@ _WRITE = 1.5  # a write also reads the line it falls into
 _CACHED = 0.25  # reading again what was read for the same row
 _SCALAR = 16  # what one operation weighs that has no vector to be part of
 _ASIDE = 0.25  # the part of a kernel's work that may go into what its rows share
-_MOST_OVER = 4
+_MOST_KNOWN = 4  # products that are told apart below one value
 _MARGIN = 1.15  # a kernel more must pay for its launch
 _SPREAD = (
     2  # cheap work on operands so much smaller than itself: they stay in the cache, it would not
@@ -53,15 +53,23 @@ class Cost(NamedTuple):
     loads: int
     ops: int
     stored: int
-    terms: int = 0  # of the longest product or convolution of which it may be the end
-    product: UOp | None = None  # that one
-    over: tuple[UOp, ...] = ()  # products of which it reads a reduction along rows, some of them
+    products: tuple[UOp, ...] = ()  # products and convolutions that it may be the end of, some
+    over: tuple[UOp, ...] = ()  # those of which it reads a reduction along rows, some
+
+    @property
+    def ended(self) -> list[UOp]:
+        """The products that this is the end of, and of which it takes nothing along rows."""
+        return [p for p in self.products if p not in self.over]
 
     @property
     def ends_product(self) -> bool:
-        """Whether this is the end of a product and of nothing that goes along its rows: read in
-        several ways it is stored, for else the product would be."""
-        return self.product is not None and self.product not in self.over
+        """Whether this, read in several ways, is stored, for else a product would be."""
+        return bool(self.ended)
+
+    @property
+    def terms(self) -> int:
+        """How many terms the longest of those products has."""
+        return max([_terms(p) for p in self.ended], default=0)
 
 
 _FREE = Cost(0.0, 0, 0, 0)
@@ -90,24 +98,24 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
             out[u] = _FREE
         elif op in _ELEMENTWISE:
             work, loads, stored = (_COSTLY if op in _COSTLY_OPS else _CHEAP), 0, 0
-            terms, product = 0, None
+            products: tuple[UOp, ...] = ()
             over: tuple[UOp, ...] = ()
             ops = _WRITTEN_OUT.get(op, 1)
             for s in u.src:
                 c = out[s]
                 work, loads, ops = work + c.work, loads + c.loads, ops + c.ops
                 stored += c.stored
-                if c.terms > terms:
-                    terms, product = c.terms, c.product
+                if c.products and c.products != products:
+                    products = _joined(products, c.products)
                 if c.over and c.over != over:
-                    over = tuple(dict.fromkeys(over + c.over))[-_MOST_OVER:]
+                    over = _joined(over, c.over)
             if ops > MAX_KERNEL_OPS:  # with what is used twice counted twice
                 ops = _distinct_ops(u, cuts)
             if ops > MAX_KERNEL_OPS and op is not Ops.BITCAST:  # which may be no more than a view
                 cuts.add(u)
                 out[u] = _leaf(u)
             else:
-                out[u] = Cost(work, loads, ops, stored, terms, product, over)
+                out[u] = Cost(work, loads, ops, stored, products, over)
         elif op is Ops.EXPAND:
             out[u] = _read_often(u, out[u.src[0]])
         elif op in GroupOp.Movement or op is Ops.DETACH or op is Ops.CONTIGUOUS_BACKWARD:
@@ -123,10 +131,9 @@ def costs(order: Iterable[UOp]) -> tuple[dict[UOp, Cost], set[UOp]]:
         elif op is Ops.REDUCE_AXIS:
             below = max_numel(shape_of(u.src[0]) or ())
             if isinstance(below, int) and below > _SPREAD * out[u.src[0]].stored:
-                out[u] = _leaf(u)._replace(terms=_terms(u), product=u)
+                out[u] = _leaf(u)._replace(products=(u,))
             else:
-                product = out[u.src[0]].product
-                out[u] = _leaf(u) if product is None else _leaf(u)._replace(over=(product,))
+                out[u] = _leaf(u)._replace(over=out[u.src[0]].products)
         else:
             out[u] = _leaf(u)
     return out, cuts
@@ -162,6 +169,10 @@ def _distinct_ops(root: UOp, cuts: set[UOp]) -> int:
                 seen.add(node)
                 stack.append(node)
     return count
+
+
+def _joined(a: tuple[UOp, ...], b: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    return tuple(dict.fromkeys(a + b))[-_MOST_KNOWN:]
 
 
 def _terms(u: UOp) -> int:
