@@ -761,7 +761,8 @@ _WITHOUT = {
     "makes a tensor from no other": """
         arange const_like empty empty_like eye from_blob from_dlpack from_uop from_url full
         full_like glorot_uniform invalid kaiming_normal kaiming_uniform linspace normal ones
-        ones_like rand rand_like randn randn_like scaled_uniform uniform zeros zeros_like fs_load as_param""",
+        ones_like rand rand_like randn randn_like scaled_uniform uniform zeros zeros_like fs_load
+        as_param""",
     "tells something of a tensor, or changes what it is, but not its value": """
         device dtype element_size grad is_floating_point manual_seed nbytes ndim numel replace
         requires_grad requires_grad_ shape size to_ train training uop shard_ CHUNK_SIZE""",

@@ -142,9 +142,9 @@ class UOp(Queries, SeveralDevices, Operators):
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from tinycore.uop.serial import from_bytes, to_bytes
+        from tinycore.uop.pickled import parts_of
 
-        return (from_bytes, (to_bytes(self),))
+        return parts_of(self)
 
     def __copy__(self) -> UOp:
         return self
